@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use muster_proto::pod::{Pod, effects};
+use muster_proto::record::Kind;
 use muster_store_client::Stored;
 
 use crate::connection::{ConnectionFlags, NamespaceFlags, Namespaces, Store};
@@ -9,7 +11,7 @@ use crate::dry_run::DryRunFlags;
 use crate::failure::{Exit, Failure, Failures};
 use crate::kind::for_stored;
 use crate::records::not_writable;
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, print_stderr};
 use muster_manifest::{Manifest, ManifestError, Problem, read_file};
 
 /// The flags of a command that writes the records of manifests.
@@ -49,6 +51,13 @@ pub(crate) async fn write_manifests<W: WriteManifest>(flags: &ManifestFlags) -> 
         let written = for_stored!(manifest.kind, W::write(&store, manifest, flags.dry_run), else Err(not_writable(manifest.kind)));
         if let Some(line) = failures.keep(written.map_err(|failure| failure.about(&manifest.location)))? {
             Terminal::stdout().print(&format!("{line}{}\n", flags.dry_run.suffix()))?;
+            if manifest.kind == Kind::Pod
+                && let Ok(pod) = manifest.to_record::<Pod>()
+            {
+                effects::warnings(&pod)
+                    .iter()
+                    .for_each(|warning| print_stderr(format_args!("warning: {warning}")));
+            }
         }
     }
     failures.finish()

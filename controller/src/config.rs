@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::builder::BoolishValueParser;
+use muster_proto::feature_gates;
 use muster_rpc::audit::AuditFlags;
 use muster_rpc::config::parse_duration;
 use muster_rpc::server::ServerConfig;
@@ -33,6 +34,10 @@ pub struct Flags {
     /// Address on which metrics and health are served; port 0 picks a free port
     #[arg(long, env = "MUSTER_HTTP_LISTEN", value_name = "ADDR", default_value = "127.0.0.1:7501")]
     pub http_listen: SocketAddr,
+
+    /// Kubernetes' gates of nodes, such as TaintNodesByCondition=true: what they switch on is there in any case
+    #[arg(long, env = "MUSTER_FEATURE_GATES", value_name = "NAME=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<String>,
 
     #[command(flatten)]
     pub health: HealthFlags,
@@ -266,6 +271,8 @@ pub enum ConfigError {
         "--pod-eviction-timeout is a flag of muster-store, which gives pods their default tolerations: set it there"
     )]
     PodEvictionTimeout,
+    #[error("--feature-gates: {0}")]
+    FeatureGates(String),
     #[error("--unhealthy-zone-threshold must be more than 0 and at most 1, not {value}")]
     Threshold { value: f32 },
 }
@@ -275,6 +282,8 @@ impl TryFrom<&Flags> for Config {
 
     fn try_from(flags: &Flags) -> Result<Config, ConfigError> {
         let security = flags.tls.security(flags.listen)?;
+        feature_gates::read(flags.feature_gates.iter().map(String::as_str))
+            .map_err(ConfigError::FeatureGates)?;
         Ok(Config {
             stores: flags.store.clone(),
             listen: flags.listen,

@@ -14,6 +14,7 @@ pub mod digest;
 pub mod drain;
 pub mod duration;
 pub mod event;
+pub mod feature_gates;
 pub mod fence;
 pub mod identity;
 pub mod invalid;

@@ -18,6 +18,7 @@ use crate::quantity::Resources;
 use crate::taint::Toleration;
 use crate::wellknown::annotation;
 
+pub mod effects;
 pub mod ports;
 mod qos;
 mod references;

@@ -14,8 +14,13 @@ const INITIALISMS: [(&str, &str); 6] =
     [("Cidrs", "CIDRs"), ("Cidr", "CIDR"), ("Ips", "IPs"), ("Ip", "IP"), ("Uuid", "UUID"), ("Id", "ID")];
 
 /// Fields with another name in Kubernetes: message, Kubernetes name, name in the schema.
-const ALIASES: [(&str, &str, &str); 2] =
-    [("muster.v1.ObjectVolume", "secretName", "name"), ("muster.v1.ObjectVolume", "claimName", "name")];
+const ALIASES: [(&str, &str, &str); 4] = [
+    ("muster.v1.ObjectVolume", "secretName", "name"),
+    ("muster.v1.ObjectVolume", "claimName", "name"),
+    // As the first releases of Kubernetes had it.
+    ("muster.v1.NodeCondition", "kind", "type"),
+    ("muster.v1.PodCondition", "kind", "type"),
+];
 
 /// String fields that a manifest may write as a number: quantities, and counts that may also be percentages.
 const NUMBERS_AS_TEXT: [(&str, &str); 8] = [
@@ -168,6 +173,17 @@ mod tests {
             "containerStatuses": [{"containerId": "x"}]},
             "spec": {"volumes": [{"name": "v", "secret": {"name": "s"}}]}});
         assert_eq!(converted(Kind::Pod, pod), Ok(expected));
+    }
+
+    #[test]
+    fn a_condition_may_have_a_kind_as_in_the_oldest_manifests() {
+        let node = json!({"status": {"conditions": [{"kind": "Ready", "status": "True"}]}});
+        let expected = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        assert_eq!(converted(Kind::Node, node), Ok(expected.clone()));
+        let pod = json!({"status": {"conditions": [{"kind": "Ready", "status": "True"}]}});
+        assert_eq!(converted(Kind::Pod, pod), Ok(expected));
+        let twice = json!({"status": {"conditions": [{"kind": "Ready", "type": "Ready", "status": "True"}]}});
+        assert!(converted(Kind::Node, twice).unwrap_err().contains("is given twice"));
     }
 
     #[test]

@@ -21,6 +21,14 @@ pub fn parse<T: Parser>() -> T {
     parse_with_config(std::env::args_os()).unwrap_or_else(|error| error.exit())
 }
 
+/// Converts the text of a file that is not TOML to the table that a TOML file would be, or says what is wrong with it.
+pub type Convert = fn(&str) -> Result<toml::Table, String>;
+
+/// As [`parse`], for a command that also reads `.yaml`, `.yml` and `.json` files.
+pub fn parse_also<T: Parser>(yaml: Convert) -> T {
+    parse_with_files(std::env::args_os(), yaml).unwrap_or_else(|error| error.exit())
+}
+
 /// Reads settings from arguments (the program's name first), environment and the file that `--config` names. The flag
 /// is added to the command if it does not have it; in commands with subcommands the file applies to the top level only.
 ///
@@ -29,6 +37,24 @@ pub fn parse<T: Parser>() -> T {
 pub fn parse_with_config<T: Parser>(
     args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> Result<T, clap::Error> {
+    parse_from(args, None)
+}
+
+/// As [`parse_with_config`], for a command that also reads `.yaml`, `.yml` and `.json` files.
+///
+/// # Errors
+/// When an argument, a variable, or a key or value of the file is invalid.
+pub fn parse_with_files<T: Parser>(
+    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    yaml: Convert,
+) -> Result<T, clap::Error> {
+    parse_from(args, Some(yaml))
+}
+
+fn parse_from<T: Parser>(
+    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    yaml: Option<Convert>,
+) -> Result<T, clap::Error> {
     let args: Vec<OsString> = args.into_iter().map(Into::into).collect();
     let mut command = with_config_flag(T::command());
     if let Some(path) = config_path(&command, &args)? {
@@ -36,7 +62,7 @@ pub fn parse_with_config<T: Parser>(
             Some(flag) if path.is_dir() => {
                 command.mut_arg(flag, |arg| arg.default_value(path.into_os_string()))
             }
-            _ => with_file(command, &path)?,
+            _ => with_file(command, &path, yaml)?,
         };
     }
     let matches = command.try_get_matches_from_mut(args)?;
@@ -72,11 +98,16 @@ fn manifest_directory(command: &Command) -> Option<clap::Id> {
 }
 
 /// The command with the file's values as its defaults.
-fn with_file(mut command: Command, path: &Path) -> Result<Command, clap::Error> {
+fn with_file(mut command: Command, path: &Path, yaml: Option<Convert>) -> Result<Command, clap::Error> {
     let text = fs::read_to_string(path).map_err(|error| refuse(ErrorKind::Io, path, &error.to_string()))?;
-    let table: toml::Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| refuse(ErrorKind::InvalidValue, path, error.message()))?;
+    let is_yaml =
+        path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml" || ending == "json");
+    let table = match yaml.filter(|_| is_yaml) {
+        Some(convert) => convert(&text).map_err(|reason| refuse(ErrorKind::InvalidValue, path, &reason))?,
+        None => text
+            .parse::<toml::Table>()
+            .map_err(|error| refuse(ErrorKind::InvalidValue, path, error.message()))?,
+    };
     for (key, value) in table {
         let setting = command.get_arguments().find(|arg| arg.get_long() == Some(&key) && key != CONFIG);
         let Some(arg) = setting.cloned() else {

@@ -61,6 +61,11 @@ pub(super) fn container_in(
         let path = path.index(i);
         check.ensure(&path.key("name"), seen.volumes.contains(name), "must be one of the pod's volumes");
         check.ensure(&path.key("mountPath"), !mount_path.is_empty(), "is required");
+        let is_place = mount_path.is_empty()
+            || (mount_path.starts_with('/')
+                && mount_path.trim_matches('/') != ""
+                && mount_path.split('/').all(|step| step != ".."));
+        check.ensure(&path.key("mountPath"), is_place, "must be an absolute path other than /, without ..");
     }
     if let Some(security) = &security_context {
         check_security(check, &path.key("securityContext"), security);
@@ -109,6 +114,10 @@ fn check_port(check: &mut Check, path: &Path<'_>, port: &pb::ContainerPort, seen
     check.ensure(&path.key("protocol"), is_known, "must be TCP, UDP or SCTP");
 }
 
+/// What a path on the node can be required to be.
+const HOST_PATH_TYPES: [&str; 7] =
+    ["DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
+
 pub(super) fn check_volume(check: &mut Check, path: &Path<'_>, volume: &pb::Volume, seen: &mut Seen) {
     let pb::Volume { name, source } = volume;
     check.field(&path.key("name"), check_dns_label(name));
@@ -116,16 +125,24 @@ pub(super) fn check_volume(check: &mut Check, path: &Path<'_>, volume: &pb::Volu
     check.ensure(&path.key("name"), is_new, "must not be the name of an earlier volume");
     match source {
         None => check.fail(path, "must say what it is, such as emptyDir"),
-        Some(Source::EmptyDir(pb::EmptyDirVolume { size_limit })) => {
+        Some(Source::EmptyDir(pb::EmptyDirVolume { size_limit, medium })) => {
             let path = path.key("emptyDir");
+            let is_known = matches!(medium.as_str(), "" | "Memory");
+            check.ensure(&path.key("medium"), is_known, "must be Memory, or empty for the disk");
             if !size_limit.is_empty()
                 && let Some(size) = check.field(&path.key("sizeLimit"), size_limit.parse::<Quantity>())
             {
                 check.ensure(&path.key("sizeLimit"), !size.is_negative(), "must not be negative");
             }
         }
-        Some(Source::HostPath(pb::HostPathVolume { path: given })) => {
+        Some(Source::HostPath(pb::HostPathVolume { path: given, r#type })) => {
             check.ensure(&path.key("hostPath.path"), !given.is_empty(), "is required");
+            let is_known = r#type.is_empty() || HOST_PATH_TYPES.contains(&r#type.as_str());
+            check.ensure(
+                &path.key("hostPath.type"),
+                is_known,
+                format_args!("must be {}, or empty", HOST_PATH_TYPES.join(", ")),
+            );
         }
         Some(Source::Secret(object)) => check_object(check, &path.key("secret"), object),
         Some(Source::ConfigMap(object)) => check_object(check, &path.key("configMap"), object),

@@ -118,6 +118,9 @@ pub trait Rules: Record {
     /// Sets defaults and the fields that only the store writes.
     fn prepare_create(&mut self, _cx: &Context) {}
 
+    /// Reports what cannot be created, although it is a valid record.
+    fn validate_create(&self, _check: &mut Check) {}
+
     /// Restores the fields that an update cannot change, and sets defaults again.
     fn prepare_update(&mut self, _old: &Self, _cx: &Context) {}
 

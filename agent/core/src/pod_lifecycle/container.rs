@@ -118,6 +118,8 @@ pub(super) struct ContainerState {
     /// When it may start again.
     pub(super) not_before: Mono,
     pub(super) is_backing_off: bool,
+    /// The current delay, and when it is over, for people.
+    pub(super) back_off: Option<(Duration, Timestamp)>,
     /// Whether this run's stop has its event.
     pub(super) is_stop_recorded: bool,
     /// Whether the current back-off has its event.
@@ -143,6 +145,7 @@ impl ContainerState {
             steady_from: Mono::ZERO,
             not_before: Mono::ZERO,
             is_backing_off: false,
+            back_off: None,
             is_stop_recorded: false,
             is_back_off_recorded: false,
         }
@@ -304,6 +307,7 @@ impl ContainerState {
         self.crashes = self.crashes.saturating_add(1);
         self.not_before = now.mono + delay;
         self.is_backing_off = !delay.is_zero();
+        self.back_off = now.wall.checked_add(delay).ok().map(|until| (delay, until));
         self.state = State::Exited(exit);
         self.pid = None;
     }

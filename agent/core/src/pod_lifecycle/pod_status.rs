@@ -1,5 +1,7 @@
 //! A pod's status: phase, conditions and containers, derived from its state.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::pb;
@@ -203,7 +205,13 @@ fn container_status(pod_state: &PodState, container: &Container, wait: &str) -> 
                 state = Some(Said::Running(pb::ContainerStateRunning { started_at: Some(time(*since)) }));
             }
             State::Exited(exit) if container_state.is_backing_off && !pod_state.is_stopping() => {
-                state = waiting("CrashLoopBackOff");
+                state = Some(Said::Waiting(pb::ContainerStateWaiting {
+                    reason: "CrashLoopBackOff".to_owned(),
+                    message: container_state
+                        .back_off
+                        .map(|delay| back_off(&container.name, delay))
+                        .unwrap_or_default(),
+                }));
                 last = Some(exit);
             }
             State::Exited(exit) => state = Some(Said::Terminated(terminated(exit))),
@@ -213,6 +221,15 @@ fn container_status(pod_state: &PodState, container: &Container, wait: &str) -> 
     shown.last_state =
         last.map(|exit| pb::ContainerState { state: Some(Said::Terminated(terminated(exit))) });
     shown
+}
+
+/// The delay in the kubelet's words, and its end, which stays as it is until then.
+fn back_off(container: &str, (delay, until): (Duration, Timestamp)) -> String {
+    let until = until.round(jiff::Unit::Second).unwrap_or(until);
+    format!(
+        "back-off {}s restarting failed container {container}: the next start is at {until}",
+        delay.as_secs()
+    )
 }
 
 fn terminated(exit: &Exit) -> pb::ContainerStateTerminated {

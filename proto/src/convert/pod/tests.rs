@@ -150,7 +150,9 @@ fn everything_wrong_with_a_container_is_reported_at_once() {
 fn everything_wrong_with_a_spec_is_reported_at_once() {
     let volume = |name: &str, source| pb::Volume { name: name.into(), source };
     let object = pb::ObjectVolume::default();
-    let empty_dir = |size: &str| Some(Source::EmptyDir(pb::EmptyDirVolume { size_limit: size.into() }));
+    let empty_dir = |size: &str| {
+        Some(Source::EmptyDir(pb::EmptyDirVolume { size_limit: size.into(), ..Default::default() }))
+    };
     let gate = |name: &str| pb::PodSchedulingGate { name: name.into() };
     let spec = pb::PodSpec {
         node_name: "A".into(),

@@ -14,10 +14,14 @@ use super::{Context, DeletedWithoutGrace, HasStatus, Outcome, Preconditions, Rec
 mod tests;
 
 /// The record to store for a creation.
-pub fn create<R: Rules>(current: Option<&R>, mut wanted: R, cx: &Context) -> Result<R, Refusal> {
+pub fn create<R: Rules>(current: Option<&R>, wanted: R, cx: &Context) -> Result<R, Refusal> {
     if current.is_some() {
         return Err(Refusal::AlreadyExists { key: RecordId::of(&wanted) });
     }
+    let mut check = Check::new();
+    wanted.validate_create(&mut check);
+    let key = RecordId::of(&wanted);
+    let mut wanted = check.finish(wanted).map_err(|invalid| Refusal::Invalid { key, invalid })?;
     set_creation_metadata(wanted.meta_mut(), cx);
     wanted.prepare_create(cx);
     Ok(wanted)

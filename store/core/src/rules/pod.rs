@@ -5,7 +5,7 @@
 use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::invalid::{Check, Path};
 use muster_proto::name::Name;
-use muster_proto::pod::{Pod, PodCondition, PodPhase, PodSpec, PodStatus};
+use muster_proto::pod::{Pod, PodCondition, PodPhase, PodSpec, PodStatus, effects};
 use muster_proto::taint::only_extended;
 use muster_proto::wellknown::annotation;
 
@@ -27,6 +27,10 @@ impl Rules for Pod {
         defaults::fill(self, cx);
         self.status =
             PodStatus { phase: PodPhase::Pending, qos_class: Some(self.qos()), ..PodStatus::default() };
+    }
+
+    fn validate_create(&self, check: &mut Check) {
+        effects::check(check, &self.spec);
     }
 
     fn prepare_update(&mut self, old: &Self, cx: &Context) {

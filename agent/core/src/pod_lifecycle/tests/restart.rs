@@ -59,6 +59,12 @@ fn a_container_that_keeps_exiting_waits_longer_each_time() {
                 panic!("{status:?}");
             };
             assert_eq!(waiting.reason, "CrashLoopBackOff");
+            let said = &waiting.message;
+            assert!(
+                said.starts_with("back-off ") && said.contains("s restarting failed container "),
+                "{said}"
+            );
+            assert!(said.contains(": the next start is at ") && said.ends_with('Z'), "{said}");
             harness.advance(delay);
         }
         harness.log.clear();
