@@ -6,7 +6,7 @@ use crate::failure::EXIT_CODES;
 use crate::{
     api_resources, apply, approve, certs, cluster_info, completion, config, cordon, create, decisions,
     delete, demo, describe, diff, doctor, drain, edit, explain, fleet, get, label, manual, revoke, taint,
-    token, top, up, version, wait, why,
+    token, top, ui, up, version, wait, why,
 };
 
 /// Manages a fleet of machines
@@ -48,6 +48,7 @@ pub(crate) enum Command {
     Decisions(decisions::Flags),
     Fleet(fleet::Flags),
     Top(top::Flags),
+    Ui(ui::Flags),
     Token(token::Flags),
     Approve(approve::ApproveFlags),
     Deny(approve::DenyFlags),
@@ -87,6 +88,7 @@ impl Command {
             Command::Decisions(_) => "decisions",
             Command::Fleet(_) => "fleet",
             Command::Top(_) => "top",
+            Command::Ui(_) => "ui",
             Command::Token(_) => "token",
             Command::Approve(_) => "approve",
             Command::Deny(_) => "deny",

@@ -404,7 +404,6 @@ fn unusable(error: &EndpointError, flag: &str) -> Failure {
 }
 
 /// Resolves the flags without a config file.
-#[cfg(test)]
 pub(crate) fn resolve_without_file(flags: &ConnectionFlags) -> Connection {
     resolve(flags, &Context::default()).expect("nothing contradicts a context without settings")
 }

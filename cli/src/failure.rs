@@ -69,6 +69,15 @@ impl Failure {
         self
     }
 
+    /// The message alone, for a page that has a place of its own for it.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Failure::One { message, .. } => message.clone(),
+            Failure::Several(failures) => failures.first().map(Failure::message).unwrap_or_default(),
+            Failure::Closed | Failure::Differences => String::new(),
+        }
+    }
+
     pub(crate) fn exit(&self) -> Option<Exit> {
         match self {
             Failure::One { exit, .. } => Some(*exit),

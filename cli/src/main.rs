@@ -38,6 +38,7 @@ mod moment;
 mod print;
 mod records;
 mod revoke;
+mod same_origin;
 mod server_version;
 mod simulation;
 mod taint;
@@ -45,6 +46,7 @@ mod targets;
 mod terminal;
 mod token;
 mod top;
+mod ui;
 mod up;
 mod version;
 mod wait;
@@ -111,6 +113,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Decisions(flags) => block_on(decisions::run(flags)),
         Command::Fleet(flags) => block_on(fleet::run(flags)),
         Command::Top(flags) => block_on(top::run(flags)),
+        Command::Ui(flags) => block_on(ui::run(flags)),
         Command::Token(flags) => block_on(token::run(flags)),
         Command::Approve(flags) => block_on(approve::approve(flags)),
         Command::Deny(flags) => block_on(approve::deny(flags)),

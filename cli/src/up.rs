@@ -15,6 +15,7 @@ mod speed_factor;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use muster_proto::key::Key;
 use muster_rpc::audit::AuditFlags;
@@ -22,6 +23,7 @@ use muster_rpc::private_dir;
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryFlags};
 use muster_rpc::tls::TlsFlags;
+use tokio::task::JoinHandle;
 
 use self::banner::Banner;
 use self::command_line::CommandLine;
@@ -30,7 +32,14 @@ use self::data_dir::DataDir;
 pub(crate) use self::error::UpError;
 use self::readiness::{FleetReadiness, Progress};
 use self::speed_factor::SpeedFactor;
-use crate::connection;
+use crate::connection::{self, ConnectionFlags};
+use crate::ui::{Page, PageAddress, PageFlags};
+
+const UI_LISTEN: &str = "--ui-listen";
+/// The port of the page, if it is free.
+const UI_PORT: u16 = 7403;
+/// How long store and controller may take to answer the page.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs Muster in this process: store, controller, this machine's agent and simulated agents
 ///
@@ -94,6 +103,13 @@ pub(crate) struct Flags {
     #[arg(long, default_value = "127.0.0.1:7402", value_name = "ADDRESS")]
     pub(crate) simulation_listen: SocketAddr,
 
+    /// HTTP address of the page; must be a loopback address [default: 127.0.0.1:7403, or a free port if that is taken]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) ui_listen: Option<SocketAddr>,
+
+    #[command(flatten)]
+    pub(crate) page: PageFlags,
+
     #[command(flatten)]
     pub(crate) audit: AuditFlags,
 
@@ -127,8 +143,11 @@ pub(crate) fn main(flags: &Flags) -> Result<(), UpError> {
 
 async fn run(flags: &Flags, data_dir: &DataDir) -> Result<(), UpError> {
     let signal = Shutdown::on_signals_of_terminal()?;
+    // Before anything else is started: an address that is taken is no reason to start and stop a fleet.
+    let page = bind_page(flags).await?;
     let components = Components::start(flags, data_dir).await?;
-    print(&banner(&components, flags, data_dir)?.to_string());
+    print(&banner(&components, &page.address(), flags, data_dir)?.to_string());
+    let page = serve_page(page, &components, flags);
     let mut progress_line = ProgressLine::new();
     let waited = tokio::select! {
         () = signal.requested() => None,
@@ -148,6 +167,7 @@ async fn run(flags: &Flags, data_dir: &DataDir) -> Result<(), UpError> {
         Ok(None) => Ok(()),
         Err(failure) => Err(failure),
     };
+    page.stop().await;
     let stopped = components.stop(|name| {
         print(&format!("the {name} {} stopped\n", if name.ends_with('s') { "have" } else { "has" }));
     });
@@ -175,8 +195,52 @@ async fn wait(
     Ok(format!("{}\n{problems}", progress.line()))
 }
 
+async fn bind_page(flags: &Flags) -> Result<Page, UpError> {
+    let bound = match flags.ui_listen {
+        Some(address) => Page::bind(UI_LISTEN, address, &flags.page).await,
+        None => Page::bind_near(UI_LISTEN, UI_PORT, &flags.page).await,
+    };
+    Ok(bound?)
+}
+
+/// The page while it is served.
+struct ServedPage {
+    shutdown: Shutdown,
+    serving: JoinHandle<()>,
+}
+
+impl ServedPage {
+    async fn stop(self) {
+        self.shutdown.trigger();
+        let _ = self.serving.await;
+    }
+}
+
+/// Serves the page from the store and the controller of this process, as any other caller reads them.
+fn serve_page(page: Page, components: &Components, flags: &Flags) -> ServedPage {
+    let url = |address| vec![settings::url(flags, address)];
+    let connection = connection::resolve_without_file(&ConnectionFlags {
+        store: url(components.store.grpc),
+        controller: url(components.controller.grpc),
+        tls_ca: flags.tls.tls_client_ca.clone(),
+        tls_cert: flags.tls.tls_cert.clone(),
+        tls_key: flags.tls.tls_key.clone(),
+        request_timeout: REQUEST_TIMEOUT,
+        ..ConnectionFlags::default()
+    });
+    let shutdown = Shutdown::new();
+    let serving = page.serve(connection, shutdown.clone());
+    let serving = tokio::spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::error!(%error, "the page cannot be served any more");
+        }
+    });
+    ServedPage { shutdown, serving }
+}
+
 fn banner<'a>(
     components: &'a Components,
+    page: &'a PageAddress,
     flags: &'a Flags,
     data_dir: &'a DataDir,
 ) -> Result<Banner<'a>, UpError> {
@@ -190,6 +254,7 @@ fn banner<'a>(
         controller,
         agent: components.agent.as_ref(),
         simulation: components.simulation.as_ref().map(|(address, _)| *address),
+        page,
         data_dir,
         command_line: CommandLine {
             program,

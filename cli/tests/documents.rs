@@ -32,10 +32,11 @@ const MUSTER: &str = env!("CARGO_BIN_EXE_muster");
 const DOCUMENTS: [(&str, usize); 2] = [("README.md", 10), ("ARCHITECTURE.md", 3)];
 
 /// The addresses of `muster up`: the flag, the default, and the line and column of the banner with the actual address.
-const LISTENERS: [(&str, &str, &str, usize); 7] = [
+const LISTENERS: [(&str, &str, &str, usize); 8] = [
     ("--listen", "127.0.0.1:7400", "store", 0),
     ("--http-listen", "127.0.0.1:7401", "store", 1),
     ("--simulation-listen", "127.0.0.1:7402", "simulation", 0),
+    ("--ui-listen", "127.0.0.1:7403", "page", 0),
     ("--controller-listen", "127.0.0.1:7500", "controller", 0),
     ("--controller-http-listen", "127.0.0.1:7501", "controller", 1),
     ("--agent-listen", "127.0.0.1:7600", "agent", 0),

@@ -43,7 +43,9 @@ impl Up {
         let mut command = command();
         command.env("TMPDIR", temporary.path()).stdin(Stdio::null()).stdout(Stdio::piped());
         command.args(["up", "--ephemeral", "--nodes", &nodes.to_string()]);
-        for part in ["", "http-", "controller-", "controller-http-", "agent-", "agent-http-", "simulation-"] {
+        for part in
+            ["", "http-", "controller-", "controller-http-", "agent-", "agent-http-", "simulation-", "ui-"]
+        {
             command.args([&format!("--{part}listen"), "127.0.0.1:0"]);
         }
         let started = Instant::now();

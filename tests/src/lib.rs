@@ -6,6 +6,7 @@
 //!
 //! [`store_process`], [`agent_process`] and [`controller_process`] run the real binaries, each as a [`child_process`];
 //! [`secure_store`] is a store with mutual TLS, [`single_node`] a store with one agent, [`fleet`] adds a controller.
+//! [`muster_process`] runs `muster up` and `muster ui`, [`webdriver`] drives a browser.
 //! [`docker`] runs the real images, [`jaeger`] collects traces, [`load`] creates load, [`etcd`] is what the store is
 //! compared with and what several stores run on, in a [`network`] that can be cut. [`history`] judges what their clients saw.
 //! [`usage`] measures what a process takes, and [`tools`] finds the programs that operators use.
@@ -28,6 +29,7 @@ pub mod jaeger;
 pub mod join;
 pub mod load;
 pub mod markdown_examples;
+pub mod muster_process;
 pub mod network;
 pub mod resource;
 pub mod rpc_error;
@@ -38,6 +40,7 @@ pub mod tcp_proxy;
 pub mod test_store;
 pub mod tools;
 pub mod usage;
+pub mod webdriver;
 
 use std::future::Future;
 use std::time::{Duration, Instant};

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use super::command_line::CommandLine;
 use super::components::{Addresses, LocalAgent};
 use super::data_dir::DataDir;
+use crate::ui::PageAddress;
 
 /// The addresses of the components, the data directory and commands to try.
 pub(super) struct Banner<'a> {
@@ -13,6 +14,7 @@ pub(super) struct Banner<'a> {
     pub(super) controller: Addresses,
     pub(super) agent: Option<&'a LocalAgent>,
     pub(super) simulation: Option<SocketAddr>,
+    pub(super) page: &'a PageAddress,
     pub(super) data_dir: &'a DataDir,
     pub(super) command_line: CommandLine<'a>,
 }
@@ -33,7 +35,7 @@ impl Banner<'_> {
 
 impl fmt::Display for Banner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Banner { store, controller, agent, simulation, data_dir, command_line } = self;
+        let Banner { store, controller, agent, simulation, page, data_dir, command_line } = self;
         writeln!(f, "             gRPC              metrics and health")?;
         let mut line = |name: &str, at: &Addresses| {
             writeln!(
@@ -51,6 +53,7 @@ impl fmt::Display for Banner<'_> {
         if let Some(simulation) = simulation {
             writeln!(f, "  simulation http://{simulation}/simulation")?;
         }
+        writeln!(f, "  page       {page}")?;
         writeln!(f, "  records    {data_dir}")?;
         let sockets = data_dir.sockets();
         writeln!(f, "  sockets    {}, for you and root only", sockets.directory().display())?;
@@ -89,8 +92,16 @@ mod tests {
             tls: &tls,
         };
         let simulation = "127.0.0.1:7".parse().ok();
-        let banner =
-            Banner { store, controller, agent: Some(&agent), simulation, data_dir: &data_dir, command_line };
+        let page = PageAddress::for_test("127.0.0.1:8".parse().unwrap());
+        let banner = Banner {
+            store,
+            controller,
+            agent: Some(&agent),
+            simulation,
+            page: &page,
+            data_dir: &data_dir,
+            command_line,
+        };
         insta::assert_snapshot!(banner.to_string());
     }
 }

@@ -9,6 +9,7 @@ use muster_store::ledger::embedded::{FormatError, OpenError};
 
 use crate::failure::Exit;
 use crate::simulation::SimulationError;
+use crate::ui::UiError;
 
 /// The errors of `muster up`.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,8 @@ pub(crate) enum UpError {
     Agent(muster_agent::RunError),
     #[error(transparent)]
     Simulation(SimulationError),
+    #[error(transparent)]
+    Page(UiError),
     #[error("the {0} at {1} does not answer: {2}")]
     Unanswered(&'static str, String, String),
     #[error("{0}")]
@@ -50,6 +53,7 @@ impl UpError {
             UpError::Simulation(_) => {
                 "--simulation-listen sets the address of the simulation, --nodes the number of nodes"
             }
+            UpError::Page(_) => "--ui-listen sets the address of the page",
             UpError::Store(_) | UpError::Controller(_) => {
                 "`muster up --help` lists the flags; more settings come from MUSTER_ environment variables"
             }
@@ -107,6 +111,15 @@ impl From<muster_agent::RunError> for UpError {
                 UpError::Bind(renamed(error, "--agent-listen", "--agent-http-listen"))
             }
             other => UpError::Agent(other),
+        }
+    }
+}
+
+impl From<UiError> for UpError {
+    fn from(error: UiError) -> Self {
+        match error {
+            UiError::Bind(error) => UpError::Bind(error),
+            other => UpError::Page(other),
         }
     }
 }

@@ -224,6 +224,12 @@ fn the_simulation_listens_on_loopback_addresses_only() {
 }
 
 #[test]
+fn the_page_listens_on_loopback_addresses_only() {
+    let stderr = refused(&["--ephemeral", "--ui-listen", "0.0.0.0:0"]);
+    assert!(stderr.contains("--ui-listen: 0.0.0.0:0 can be reached by other machines"), "{stderr}");
+}
+
+#[test]
 fn a_data_directory_in_use_is_reported_with_a_hint() {
     let home = tempfile::tempdir().unwrap();
     let directory = home.path().to_str().unwrap();

@@ -18,7 +18,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const FREE_PORT: &str = "127.0.0.1:0";
 
 /// All flags that set an address to listen on.
-pub(crate) const LISTEN_FLAGS: [&str; 7] = [
+pub(crate) const LISTEN_FLAGS: [&str; 8] = [
     "--listen",
     "--http-listen",
     "--controller-listen",
@@ -26,6 +26,7 @@ pub(crate) const LISTEN_FLAGS: [&str; 7] = [
     "--agent-listen",
     "--agent-http-listen",
     "--simulation-listen",
+    "--ui-listen",
 ];
 
 /// `muster up` with these arguments, and with free ports for the addresses that they do not set.
