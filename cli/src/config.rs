@@ -40,6 +40,8 @@ enum Command {
     },
     /// Creates a context, or changes the given settings of a context
     SetContext(SetFlags),
+    /// Prints a kubeconfig: with it kubectl uses the store's Kubernetes API
+    Kubeconfig(crate::kubeconfig::Flags),
     /// Removes a context
     DeleteContext {
         /// Name of the context
@@ -104,6 +106,7 @@ pub(crate) fn run(flags: Flags) -> Result<(), Failure> {
             contexts.write()?;
             terminal.print(&format!("context {name} is now the current one\n"))
         }
+        Command::Kubeconfig(flags) => terminal.print(&crate::kubeconfig::text(&flags)?),
         Command::SetContext(set) => {
             let mut contexts = Contexts::read_or_create(&set.path)?;
             let name = set.name.clone();

@@ -30,6 +30,7 @@ use crate::up::data_dir::Sockets;
 // The default addresses of `muster up`. They have no scheme: it is https if certificates are given, else http.
 pub(crate) const STORE: &str = "127.0.0.1:7400";
 pub(crate) const CONTROLLER: &str = "127.0.0.1:7500";
+pub(crate) const KUBERNETES: &str = "127.0.0.1:7480";
 const NAMESPACE: &str = "default";
 /// Not the `env` of the flag: clap would treat it as a given flag, which conflicts with --all-namespaces and with
 /// the namespace of a manifest.
@@ -279,6 +280,16 @@ impl Connection {
     pub(crate) fn stores(&self) -> Vec<String> {
         let is_socket = self.stores.iter().any(|url| url.starts_with("unix:"));
         if is_socket { vec![STORE.to_owned()] } else { self.stores.clone() }
+    }
+
+    /// The first store's URL, and with TLS the files of authority, certificate and key.
+    pub(crate) fn store_credentials(&self) -> Result<(String, Option<[&Path; 3]>), Failure> {
+        let tls = if self.store_uses_tls { self.tls.read()? } else { None };
+        let files = [&self.tls.ca, &self.tls.cert, &self.tls.key].map(Option::as_deref);
+        let [ca, cert, key] = files;
+        let files = ca.zip(cert).zip(key).map(|((ca, cert), key)| [ca, cert, key]);
+        let store = self.stores().into_iter().next().unwrap_or_default();
+        Ok((with_scheme(&store, tls.is_some()), files.filter(|_| tls.is_some())))
     }
 
     /// The files of certificates, with the flags that can name them.

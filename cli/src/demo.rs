@@ -93,6 +93,7 @@ fn own_flags() -> Result<up::Flags, Failure> {
     let ports = [
         "--listen",
         "--http-listen",
+        "--kubernetes-listen",
         "--controller-listen",
         "--controller-http-listen",
         "--simulation-listen",

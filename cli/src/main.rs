@@ -31,6 +31,7 @@ mod get;
 mod global_flags;
 mod jsonpath;
 mod kind;
+mod kubeconfig;
 mod label;
 mod manifest_files;
 mod manual;

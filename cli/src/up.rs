@@ -83,6 +83,10 @@ pub(crate) struct Flags {
     #[arg(long, env = "MUSTER_HTTP_LISTEN", default_value = "127.0.0.1:7401", value_name = "ADDRESS")]
     pub(crate) http_listen: SocketAddr,
 
+    /// Address of the Kubernetes API, for kubectl
+    #[arg(long, env = "MUSTER_KUBERNETES_LISTEN", default_value = connection::KUBERNETES, value_name = "ADDRESS")]
+    pub(crate) kubernetes_listen: SocketAddr,
+
     /// gRPC address of the controller
     #[arg(long, default_value = connection::CONTROLLER, value_name = "ADDRESS")]
     pub(crate) controller_listen: SocketAddr,
@@ -251,6 +255,7 @@ fn banner<'a>(
     let (store, controller) = (components.store, components.controller);
     Ok(Banner {
         store,
+        kubernetes: components.kubernetes,
         controller,
         agent: components.agent.as_ref(),
         simulation: components.simulation.as_ref().map(|(address, _)| *address),

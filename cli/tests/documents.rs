@@ -35,6 +35,7 @@ const DOCUMENTS: [(&str, usize); 2] = [("README.md", 10), ("ARCHITECTURE.md", 3)
 const LISTENERS: [(&str, &str, &str, usize); 8] = [
     ("--listen", "127.0.0.1:7400", "store", 0),
     ("--http-listen", "127.0.0.1:7401", "store", 1),
+    ("--kubernetes-listen", "127.0.0.1:7480", "kubernetes", 0),
     ("--simulation-listen", "127.0.0.1:7402", "simulation", 0),
     ("--ui-listen", "127.0.0.1:7403", "page", 0),
     ("--controller-listen", "127.0.0.1:7500", "controller", 0),

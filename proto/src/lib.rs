@@ -62,3 +62,6 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/muster.
 
 /// The domain of every `google.rpc.ErrorInfo` that Muster sends.
 pub const ERROR_DOMAIN: &str = "muster.dev";
+
+/// The gRPC metadata key of a write that is checked and not done: its value is `true`.
+pub const DRY_RUN_KEY: &str = "muster-dry-run";

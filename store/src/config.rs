@@ -42,6 +42,10 @@ pub struct Flags {
     #[arg(long, env = "MUSTER_HTTP_LISTEN", default_value = "127.0.0.1:7401")]
     pub http_listen: SocketAddr,
 
+    /// The address that the Kubernetes API is served on, for kubectl and others; port 0 picks a free one [default: not served]
+    #[arg(long, env = "MUSTER_KUBERNETES_LISTEN", value_name = "ADDRESS")]
+    pub kubernetes_listen: Option<SocketAddr>,
+
     /// How long changes are kept at least, for watches to resume from
     #[arg(long, env = "MUSTER_HISTORY_MIN_AGE", default_value = "5m", value_parser = parse_duration)]
     pub history_min_age: Duration,
@@ -235,6 +239,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     pub listen: SocketAddr,
     pub http_listen: SocketAddr,
+    /// Where the Kubernetes API is served, if it is.
+    pub kubernetes: Option<KubernetesConfig>,
     /// A socket for programs of the same user, beside the port.
     pub unix_socket: Option<PathBuf>,
     pub cache_bytes: u64,
@@ -246,6 +252,13 @@ pub struct Config {
     /// The file of the authorities; `None` without TLS.
     pub authorities: Option<PathBuf>,
     pub server: ServerConfig,
+}
+
+/// Where the Kubernetes API is served.
+#[derive(Debug, Clone)]
+pub struct KubernetesConfig {
+    pub listen: SocketAddr,
+    pub security: Security,
 }
 
 /// Why the flags are not valid.
@@ -294,12 +307,23 @@ impl TryFrom<&Flags> for Config {
             max_bytes: flags.history_max_bytes,
         };
         let event_ttl_millis = millis("event-ttl", flags.event_ttl)?;
+        let security = flags.tls.security(flags.listen)?;
         let event_limit = Amount { records: flags.event_max_count, bytes: flags.event_max_bytes };
         Ok(Self {
             engine: Engine::of(flags)?,
             data_dir: flags.data_dir.clone(),
             listen: flags.listen,
             http_listen: flags.http_listen,
+            kubernetes: match flags.kubernetes_listen {
+                Some(listen) => {
+                    // Checked for its own address; with TLS the credentials are those of gRPC, which are read again
+                    // when their files change.
+                    let own = flags.tls.security(listen)?;
+                    let security = if let Security::MutualTls(_) = own { security.clone() } else { own };
+                    Some(KubernetesConfig { listen, security })
+                }
+                None => None,
+            },
             unix_socket: None,
             cache_bytes: flags.cache_bytes,
             decisions: decision_log::Retention {
@@ -308,7 +332,7 @@ impl TryFrom<&Flags> for Config {
             },
             policy: Policy { defaults, retention, event_ttl_millis, event_limit },
             audit: flags.audit.clone(),
-            security: flags.tls.security(flags.listen)?,
+            security,
             authorities: flags.tls.tls_client_ca.clone(),
             server: flags.server.clone(),
         })

@@ -41,7 +41,7 @@ use crate::ledger::etcd::{BlockingClient, EtcdLedger, Identity, Keys, Kv, prepar
 use crate::metrics::Metrics;
 use crate::read_index::ReadIndex;
 use crate::revocations;
-use crate::run::RunError;
+use crate::run::{RunError, kubernetes};
 use crate::service::{HEARTBEAT, NAMES, OPEN_TO_ANONYMOUS, Services};
 use crate::store::Store;
 
@@ -97,6 +97,7 @@ pub async fn run(config: Config, etcd: EtcdConfig, shutdown: Shutdown) -> Result
     let server = Server::new(config.server.clone(), config.security.clone(), serving.clone());
     let server = server.metered(&mut registry).audited(audit.clone());
     let server = server.revocations(revocations.clone()).open_to_anonymous(&OPEN_TO_ANONYMOUS);
+    let server = server.with_face(kubernetes(config.kubernetes.as_ref()).await?);
     let readiness = Readiness::new(NAMES);
     let conditions = Conditions {
         records: readiness.condition("records", "not loaded yet", &NAMES),

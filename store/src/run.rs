@@ -8,16 +8,16 @@ use muster_rpc::clock::SystemClock;
 use muster_rpc::http::serve_http;
 use muster_rpc::process_metrics;
 use muster_rpc::readiness::Readiness;
-use muster_rpc::server::{BindError, ServeError, Server, Stopped, UnixSocket, UnixSocketError, bind};
+use muster_rpc::server::{BindError, Face, ServeError, Server, Stopped, UnixSocket, UnixSocketError, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
-use muster_rpc::tls::{self, Revocations};
+use muster_rpc::tls::{self, Revocations, Security};
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::commit_health;
-use crate::config::{Command, Config, ConfigError, Engine, EngineName, Flags};
+use crate::config::{Command, Config, ConfigError, Engine, EngineName, Flags, KubernetesConfig};
 use crate::decision_log::{self, DecisionLog};
 use crate::error::StoreError;
 use crate::ledger::embedded::{Background, EmbeddedLedger, OpenError};
@@ -70,6 +70,8 @@ pub enum RunError {
 pub struct Running {
     pub address: SocketAddr,
     pub http_address: SocketAddr,
+    /// Where the Kubernetes API is served, if it is.
+    pub kubernetes_address: Option<SocketAddr>,
     pub store: Arc<Store>,
     /// The audit log, if there is one.
     pub audit: Option<AuditLog>,
@@ -83,6 +85,8 @@ pub struct Running {
 pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunError> {
     let listener = bind("--listen", config.listen).await?;
     let http = bind("--http-listen", config.http_listen).await?;
+    let kubernetes = kubernetes(config.kubernetes.as_ref()).await?;
+    let kubernetes_address = kubernetes.as_ref().map(|face| face.listener.address());
     let (address, http_address) = (listener.address(), http.address());
     tracing::info!(
         grpc = %address,
@@ -131,7 +135,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let revocations = Revocations::default();
     revocations::follow(&store, revocations.clone(), shutdown.clone());
     let server = server.metered(&mut registry).identified(&store_id).audited(audit.clone());
-    let server = server.revocations(revocations).open_to_anonymous(&OPEN_TO_ANONYMOUS);
+    let server = server.revocations(revocations).open_to_anonymous(&OPEN_TO_ANONYMOUS).with_face(kubernetes);
     let server = server.also_on(match &config.unix_socket {
         Some(path) => Some(UnixSocket::bind("--data-dir", path).await?),
         None => None,
@@ -141,7 +145,29 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     tokio::spawn(serve_http(http, Arc::new(registry), readiness, shutdown.clone()));
     let writer = supervise_writer(writer, shutdown)?;
     tracing::info!(revision = store.log().head(), store_id, "muster-store is ready");
-    Ok(Running { address, http_address, store, audit, serving, writer, _background: background })
+    Ok(Running {
+        address,
+        http_address,
+        kubernetes_address,
+        store,
+        audit,
+        serving,
+        writer,
+        _background: background,
+    })
+}
+
+/// The Kubernetes API at its address, if it is to be served.
+pub(crate) async fn kubernetes(config: Option<&KubernetesConfig>) -> Result<Option<Face>, RunError> {
+    let Some(KubernetesConfig { listen, security }) = config else { return Ok(None) };
+    let listener = bind("--kubernetes-listen", *listen).await?;
+    tracing::info!(kubernetes = %listener.address(), "muster-store serves the Kubernetes API");
+    if let Some(warning) = security.warning() {
+        tracing::warn!("{warning}");
+    }
+    let is_local = matches!(security, Security::Plain { .. }) && listen.ip().to_canonical().is_loopback();
+    let pages = Arc::new(muster_kubernetes::Kubernetes::new(SystemClock::shared(), is_local));
+    Ok(Some(Face { listener, security: security.clone(), pages }))
 }
 
 impl Running {

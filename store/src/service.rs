@@ -187,7 +187,7 @@ impl Services {
         context: WriteContext,
         wire: Option<R::Pb>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = context;
+        let WriteContext { caller, fence, dry_run } = context;
         let class =
             write_class(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
@@ -196,7 +196,7 @@ impl Services {
             let current: Option<R> = current_record(draft, &wanted)?;
             authorize_record(draft, &caller, Verb::Create, None, Some(&wanted))?;
             let created = rules::create(current.as_ref(), wanted, &draft.context())?;
-            Ok(draft.put(created)?)
+            WriteContext::put(dry_run, draft, created)
         });
         Ok(answer(created.await?))
     }
@@ -206,7 +206,7 @@ impl Services {
         context: WriteContext,
         wire: Option<R::Pb>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = context;
+        let WriteContext { caller, fence, dry_run } = context;
         let class =
             write_class(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
@@ -215,7 +215,7 @@ impl Services {
             let current: Option<R> = current_record(draft, &wanted)?;
             authorize_record(draft, &caller, Verb::Update, current.as_ref(), Some(&wanted))?;
             let outcome = rules::update(current.as_ref(), wanted, &draft.context())?;
-            Ok(draft.apply(outcome)?)
+            WriteContext::apply(dry_run, draft, outcome)
         });
         Ok(answer(updated.await?))
     }
@@ -225,7 +225,7 @@ impl Services {
         context: WriteContext,
         wire: Option<R::Pb>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = context;
+        let WriteContext { caller, fence, dry_run } = context;
         let class =
             write_class(&caller, R::KIND, fence.as_ref(), wire.as_ref().map_or(0, Message::encoded_len));
         let wanted = parse_record::<R>(wire)?;
@@ -235,7 +235,7 @@ impl Services {
             let current: Option<R> = current_record(draft, &wanted)?;
             authorize_record(draft, &caller, Verb::UpdateStatus, current.as_ref(), Some(&wanted))?;
             let outcome = rules::update_status(current.as_ref(), wanted, &draft.context())?;
-            Ok(draft.apply(outcome)?)
+            WriteContext::apply(dry_run, draft, outcome)
         });
         Ok(answer(updated.await?))
     }
@@ -246,13 +246,13 @@ impl Services {
         key: RecordId,
         preconditions: Preconditions,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = context;
+        let WriteContext { caller, fence, dry_run } = context;
         let class = write_class(&caller, R::KIND, fence.as_ref(), 0).deleting();
         let deleted = self.write(class, fence, move |draft| {
             let current: Option<R> = draft.get(namespace_of(&key), key.name.as_str())?;
             authorize_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
             let outcome = rules::delete(&key, current.as_ref(), &preconditions, &draft.context())?;
-            Ok(draft.apply(outcome)?)
+            WriteContext::apply(dry_run, draft, outcome)
         });
         Ok(answer(deleted.await?))
     }

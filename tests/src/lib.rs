@@ -9,7 +9,7 @@
 //! [`muster_process`] runs `muster up` and `muster ui`, [`webdriver`] drives a browser.
 //! [`docker`] runs the real images, [`jaeger`] collects traces, [`load`] creates load, [`etcd`] is what the store is
 //! compared with and what several stores run on, in a [`network`] that can be cut. [`history`] judges what their clients saw.
-//! [`usage`] measures what a process takes, and [`tools`] finds the programs that operators use.
+//! [`kubectl`] runs the real kubectl, [`usage`] measures what a process takes, and [`tools`] finds the programs that operators use.
 
 pub mod agent_process;
 pub mod api;
@@ -27,6 +27,7 @@ pub mod history;
 pub mod http;
 pub mod jaeger;
 pub mod join;
+pub mod kubectl;
 pub mod load;
 pub mod markdown_examples;
 pub mod muster_process;

@@ -41,10 +41,16 @@ impl TestStore {
 
     /// A store that requires client certificates.
     pub async fn secure() -> Self {
+        Self::secure_with_flags(&[]).await
+    }
+
+    /// As [`secure`](Self::secure), with further flags of `muster-store`.
+    pub async fn secure_with_flags(more: &[&str]) -> Self {
         let authority = Authority::new();
         let [cert, key] = authority.issue("store", "muster:stores");
         let files = [("tls-cert", cert), ("tls-key", key), ("tls-client-ca", authority.own())];
         let flags = files.iter().map(|(flag, path)| format!("--{flag}={}", path.display()));
+        let flags = flags.chain(more.iter().map(|flag| (*flag).to_owned()));
         Self::open(directory(), flags.collect(), Some(authority)).await
     }
 
@@ -66,6 +72,17 @@ impl TestStore {
     /// Its URL, with the host name of its certificate.
     pub fn url(&self) -> String {
         url(&self.running, self.authority.is_some()).replace("127.0.0.1", "localhost")
+    }
+
+    /// The URL of its Kubernetes API, with the host name of its certificate.
+    ///
+    /// # Panics
+    /// When it was started without one.
+    pub fn kubernetes_url(&self) -> String {
+        let address =
+            self.running.kubernetes_address.expect("the store was started with --kubernetes-listen");
+        let scheme = if self.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://localhost:{}", address.port())
     }
 
     /// The authority of its certificates; `None` without TLS.

@@ -11,6 +11,7 @@ use crate::ui::PageAddress;
 /// The addresses of the components, the data directory and commands to try.
 pub(super) struct Banner<'a> {
     pub(super) store: Addresses,
+    pub(super) kubernetes: Option<SocketAddr>,
     pub(super) controller: Addresses,
     pub(super) agent: Option<&'a LocalAgent>,
     pub(super) simulation: Option<SocketAddr>,
@@ -35,7 +36,7 @@ impl Banner<'_> {
 
 impl fmt::Display for Banner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Banner { store, controller, agent, simulation, page, data_dir, command_line } = self;
+        let Banner { store, kubernetes, controller, agent, simulation, page, data_dir, command_line } = self;
         writeln!(f, "             gRPC              metrics and health")?;
         let mut line = |name: &str, at: &Addresses| {
             writeln!(
@@ -54,6 +55,15 @@ impl fmt::Display for Banner<'_> {
             writeln!(f, "  simulation http://{simulation}/simulation")?;
         }
         writeln!(f, "  page       {page}")?;
+        if let Some(kubernetes) = kubernetes {
+            // With certificates kubectl needs a file.
+            let scheme = if command_line.tls.tls_cert.is_some() { "https" } else { "http" };
+            let how = match scheme {
+                "https" => "`muster config kubeconfig` writes a kubeconfig".to_owned(),
+                _ => format!("kubectl --server=http://{kubernetes} get nodes"),
+            };
+            writeln!(f, "  kubernetes {:<17} {how}", format!("{scheme}://{kubernetes}"))?;
+        }
         writeln!(f, "  records    {data_dir}")?;
         let sockets = data_dir.sockets();
         writeln!(f, "  sockets    {}, for you and root only", sockets.directory().display())?;
@@ -93,8 +103,10 @@ mod tests {
         };
         let simulation = "127.0.0.1:7".parse().ok();
         let page = PageAddress::for_test("127.0.0.1:8".parse().unwrap());
+        let kubernetes = "127.0.0.1:9".parse().ok();
         let banner = Banner {
             store,
+            kubernetes,
             controller,
             agent: Some(&agent),
             simulation,

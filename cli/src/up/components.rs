@@ -39,6 +39,8 @@ pub(crate) struct LocalAgent {
 /// All components of a Muster in this process.
 pub(crate) struct Components {
     pub(crate) store: Addresses,
+    /// Where the store serves the Kubernetes API.
+    pub(crate) kubernetes: Option<SocketAddr>,
     pub(crate) controller: Addresses,
     pub(crate) agent: Option<LocalAgent>,
     /// The address of the simulation's HTTP API, and how many simulated agents have connected.
@@ -90,8 +92,8 @@ impl Components {
     pub(crate) async fn start(flags: &Flags, data_dir: &DataDir) -> Result<Components, UpError> {
         let mut running = RunningComponents::default();
         match start(flags, data_dir, &mut running).await {
-            Ok((store, controller, agent, simulation)) => {
-                Ok(Components { store, controller, agent, simulation, running })
+            Ok(Started { store, kubernetes, controller, agent, simulation }) => {
+                Ok(Components { store, kubernetes, controller, agent, simulation, running })
             }
             Err(failure) => {
                 // Further failures are consequences of the first one.
@@ -112,7 +114,14 @@ impl Components {
     }
 }
 
-type Started = (Addresses, Addresses, Option<LocalAgent>, Option<(SocketAddr, watch::Receiver<usize>)>);
+/// Where the components listen.
+struct Started {
+    store: Addresses,
+    kubernetes: Option<SocketAddr>,
+    controller: Addresses,
+    agent: Option<LocalAgent>,
+    simulation: Option<(SocketAddr, watch::Receiver<usize>)>,
+}
 
 async fn start(
     flags: &Flags,
@@ -125,6 +134,7 @@ async fn start(
     config.unix_socket = Some(sockets.store);
     let store = muster_store::run::start(config, shutdown.clone()).await?;
     let store_addresses = Addresses { grpc: store.address, http: store.http_address };
+    let kubernetes = store.kubernetes_address;
     let stopped = async { store.stopped().await.map_err(UpError::from) };
     running.add("store", shutdown, stopped);
     let url = settings::url(flags, store_addresses.grpc);
@@ -163,5 +173,11 @@ async fn start(
         let stopped = async { agent.stopped().await.map_err(UpError::from) };
         running.add("agent", shutdown, stopped);
     }
-    Ok((store_addresses, controller_addresses, local_agent, simulation_addresses))
+    Ok(Started {
+        store: store_addresses,
+        kubernetes,
+        controller: controller_addresses,
+        agent: local_agent,
+        simulation: simulation_addresses,
+    })
 }

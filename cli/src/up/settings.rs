@@ -24,6 +24,7 @@ pub(super) fn store(flags: &Flags, data_dir: &DataDir) -> Result<muster_store::C
     store.data_dir = data_dir.store();
     store.listen = flags.listen;
     store.http_listen = flags.http_listen;
+    store.kubernetes_listen = Some(flags.kubernetes_listen);
     store.audit = flags.audit.clone();
     store.tls = flags.tls.clone();
     for seconds in

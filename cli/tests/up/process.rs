@@ -21,6 +21,7 @@ pub(crate) const FREE_PORT: &str = "127.0.0.1:0";
 pub(crate) const LISTEN_FLAGS: [&str; 8] = [
     "--listen",
     "--http-listen",
+    "--kubernetes-listen",
     "--controller-listen",
     "--controller-http-listen",
     "--agent-listen",

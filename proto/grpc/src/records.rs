@@ -48,6 +48,13 @@ impl RecordList {
     }
 }
 
+impl From<EncodedRecord> for Bytes {
+    /// The record in the schema's encoding.
+    fn from(response: EncodedRecord) -> Self {
+        response.0
+    }
+}
+
 impl Message for EncodedRecord {
     fn encode_raw(&self, buf: &mut impl BufMut) {
         put_record(&self.0, buf);

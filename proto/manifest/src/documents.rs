@@ -5,7 +5,10 @@ use serde_json::{Deserializer, Value};
 use crate::Problem;
 
 /// The documents of a text, without empty ones.
-pub(crate) fn parse(text: &str) -> Result<Vec<Value>, Problem> {
+///
+/// # Errors
+/// When the text is neither YAML nor JSON.
+pub fn parse(text: &str) -> Result<Vec<Value>, Problem> {
     let documents = if is_json(text) { json(text) } else { yaml(text) };
     Ok(documents?.into_iter().filter(|document| !document.is_null()).collect())
 }

@@ -1,26 +1,14 @@
 //! Converts the field names of manifests to the JSON names of the schema.
 //!
 //! The JSON of the schema has `podCidr` and `hostIp`, Kubernetes has `podCIDR` and `hostIP`. Both are accepted, and so
-//! are the protobuf names (`pod_cidr`) and a few fields that have another name in Kubernetes. Any other field is an
-//! error that names its path, because silently dropping a field would hide a mistake.
+//! are the protobuf names (`pod_cidr`) and the fields that have another name or shape in Kubernetes (`names`). Any other
+//! field is an error that names its path, because silently dropping a field would hide a mistake.
 
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
 use super::error::{Problem, UnknownField};
-
-/// Word endings that Kubernetes writes in capitals.
-const INITIALISMS: [(&str, &str); 6] =
-    [("Cidrs", "CIDRs"), ("Cidr", "CIDR"), ("Ips", "IPs"), ("Ip", "IP"), ("Uuid", "UUID"), ("Id", "ID")];
-
-/// Fields with another name in Kubernetes: message, Kubernetes name, name in the schema.
-const ALIASES: [(&str, &str, &str); 4] = [
-    ("muster.v1.ObjectVolume", "secretName", "name"),
-    ("muster.v1.ObjectVolume", "claimName", "name"),
-    // As the first releases of Kubernetes had it.
-    ("muster.v1.NodeCondition", "kind", "type"),
-    ("muster.v1.PodCondition", "kind", "type"),
-];
+use super::names::{self, Shape};
 
 /// String fields that a manifest may write as a number: quantities, and counts that may also be percentages.
 const NUMBERS_AS_TEXT: [(&str, &str); 8] = [
@@ -40,12 +28,14 @@ pub(crate) fn to_schema_names(
     fields: Map<String, Value>,
 ) -> Result<Map<String, Value>, Problem> {
     let mut unknown = Vec::new();
-    let converted = convert_fields(message, fields, "", &mut unknown)?;
+    let converted = convert_fields(message, None, fields, "", &mut unknown)?;
     if unknown.is_empty() { Ok(converted) } else { Err(Problem::UnknownFields(unknown)) }
 }
 
+/// `name_is`: what Kubernetes calls the message's field `name`, if not that.
 fn convert_fields(
     message: &MessageDescriptor,
+    name_is: Option<&'static str>,
     fields: Map<String, Value>,
     path: &str,
     unknown: &mut Vec<UnknownField>,
@@ -54,19 +44,62 @@ fn convert_fields(
     let mut written_as = std::collections::BTreeMap::new();
     for (key, value) in fields {
         let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        let Some(field) = field(message, &key) else {
-            let known = message.fields().map(|field| field.json_name().to_owned()).collect();
-            unknown.push(UnknownField { path, known });
-            continue;
-        };
-        let name = field.json_name().to_owned();
-        if let Some(first) = written_as.insert(name.clone(), key.clone()) {
-            return Err(Problem::Twice { path, first, second: key });
+        let found = fields_of(message, if name_is == Some(&key) { "name" } else { &key });
+        for (field, value) in split(message, &found, value, &path, unknown) {
+            let name = field.json_name().to_owned();
+            if let Some(first) = written_as.insert(name.clone(), key.clone()) {
+                return Err(Problem::Twice { path, first, second: key });
+            }
+            converted.insert(name, convert_value(field, value, &path, unknown)?);
         }
-        let value = convert_value(&field, value, &path, unknown)?;
-        converted.insert(name, value);
     }
     Ok(converted)
+}
+
+/// The fields under one of their names. Several may be parts of one object in Kubernetes.
+fn fields_of(message: &MessageDescriptor, key: &str) -> Vec<FieldDescriptor> {
+    match message.get_field_by_json_name(key).or_else(|| message.get_field_by_name(key)) {
+        Some(own) => vec![own],
+        None => {
+            let named = names::fields_named(message, key);
+            if named.is_empty() { names::field_once_named(message, key).into_iter().collect() } else { named }
+        }
+    }
+}
+
+/// The values of these fields in the value of the one that they are in a manifest.
+fn split<'a>(
+    message: &MessageDescriptor,
+    found: &'a [FieldDescriptor],
+    value: Value,
+    path: &str,
+    unknown: &mut Vec<UnknownField>,
+) -> Vec<(&'a FieldDescriptor, Value)> {
+    let Some(first) = found.first() else {
+        let known = message.fields().map(|field| field.json_name().to_owned()).collect();
+        unknown.push(UnknownField { path: path.to_owned(), known });
+        return Vec::new();
+    };
+    let inner_name = |field: &FieldDescriptor| match names::shape(field) {
+        Shape::In(inner) => Some(inner),
+        _ => None,
+    };
+    let is_inside = |value: &Map<String, Value>| {
+        found.iter().filter_map(inner_name).any(|inner| value.contains_key(inner))
+    };
+    match value {
+        Value::Object(mut value) if is_inside(&value) => {
+            let inner = |field: &'a FieldDescriptor| Some((field, value.remove(inner_name(field)?)?));
+            let values: Vec<_> = found.iter().filter_map(inner).collect();
+            let known: Vec<String> = found.iter().filter_map(inner_name).map(str::to_owned).collect();
+            unknown.extend(value.keys().map(|key| {
+                let path = format!("{path}.{key}");
+                UnknownField { path, known: known.clone() }
+            }));
+            values
+        }
+        value => vec![(first, value)],
+    }
 }
 
 fn convert_value(
@@ -83,49 +116,39 @@ fn convert_value(
             value => text(value),
         });
     }
+    if let (Shape::EachIn(inner), Value::Array(items)) = (names::shape(field), &value) {
+        let unwrapped = items.iter().map(|item| item.get(inner).unwrap_or(item).clone());
+        return Ok(unwrapped.collect());
+    }
     let Kind::Message(message) = field.kind() else { return Ok(value) };
     // Maps have only strings and times as values, and well-known types have no fields to rename.
     if field.is_map() || message.full_name().starts_with("google.protobuf.") {
         return Ok(value);
     }
+    let name_is = match names::shape(field) {
+        Shape::NameIs(name) => Some(name),
+        _ => None,
+    };
     Ok(match value {
         Value::Array(items) if field.is_list() => {
             let items = items.into_iter().enumerate().map(|(i, item)| match item {
                 Value::Object(fields) => {
-                    convert_fields(&message, fields, &format!("{path}[{i}]"), unknown).map(Value::Object)
+                    convert_fields(&message, None, fields, &format!("{path}[{i}]"), unknown)
+                        .map(Value::Object)
                 }
                 other => Ok(other),
             });
             Value::Array(items.collect::<Result<_, _>>()?)
         }
         Value::Object(fields) if !field.is_list() => {
-            Value::Object(convert_fields(&message, fields, path, unknown)?)
+            Value::Object(convert_fields(&message, name_is, fields, path, unknown)?)
         }
         // A value of the wrong type; the conversion to a message reports it.
         other => other,
     })
 }
 
-fn field(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
-    let alias = ALIASES.iter().find(|(of, alias, _)| *of == message.full_name() && *alias == key);
-    let key = alias.map_or(key, |(_, _, name)| name);
-    message
-        .get_field_by_json_name(key)
-        .or_else(|| message.get_field_by_name(key))
-        .or_else(|| message.fields().find(|field| kubernetes_name(field.json_name()) == key))
-}
-
-/// The name with the capitals of Kubernetes: `podCIDRs` for `podCidrs`.
-fn kubernetes_name(name: &str) -> String {
-    for (word, capitals) in INITIALISMS {
-        if let Some(start) = name.strip_suffix(word) {
-            return format!("{start}{capitals}");
-        }
-    }
-    name.to_owned()
-}
-
-fn is_number_as_text(field: &FieldDescriptor) -> bool {
+pub(crate) fn is_number_as_text(field: &FieldDescriptor) -> bool {
     let of = field.parent_message();
     NUMBERS_AS_TEXT.iter().any(|(message, name)| *message == of.full_name() && *name == field.json_name())
 }
@@ -187,6 +210,23 @@ mod tests {
     }
 
     #[test]
+    fn the_shapes_of_kubernetes_are_accepted_beside_our_own() {
+        let pod = json!({"status": {"podIPs": [{"ip": "1.2.3.4"}]}, "spec": {"containers": [
+            {"name": "c", "lifecycle": {"preStop": {"exec": {"command": ["a"]}}}}]}});
+        let ours = json!({"status": {"podIps": ["1.2.3.4"]}, "spec": {"containers": [
+            {"name": "c", "lifecycle": {"preStop": {"command": ["a"]}}}]}});
+        assert_eq!(converted(Kind::Pod, pod), Ok(ours.clone()));
+        assert_eq!(converted(Kind::Pod, ours.clone()), Ok(ours));
+        let node = json!({"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 7600}}}});
+        let ours = json!({"status": {"daemonEndpoints": {"agentPort": 7600}}});
+        assert_eq!(converted(Kind::Node, node), Ok(ours.clone()));
+        assert_eq!(converted(Kind::Node, ours.clone()), Ok(ours));
+        let event = json!({"source": {"component": "c", "host": "h", "port": 1}});
+        let refused = converted(Kind::Event, event).unwrap_err();
+        assert_eq!(refused, "unknown field source.port (known fields: component, host)");
+    }
+
+    #[test]
     fn no_two_fields_of_a_message_share_a_name() {
         for kind in Kind::ALL {
             let pool = descriptor(kind).parent_pool().clone();
@@ -196,7 +236,7 @@ mod tests {
                     let own: std::collections::BTreeSet<String> = [
                         field.name().to_owned(),
                         field.json_name().to_owned(),
-                        kubernetes_name(field.json_name()),
+                        names::with_capitals(field.json_name()).into_owned(),
                     ]
                     .into();
                     for name in own {

@@ -4,10 +4,12 @@
 //! new record or merged into an existing one (JSON Merge Patch): named fields are set, `null` removes a field, all
 //! other fields stay.
 
-mod documents;
+pub mod documents;
 mod error;
 mod field_names;
+pub mod kubernetes;
 mod merge;
+mod names;
 pub mod schema;
 
 use std::io::Read;
@@ -207,13 +209,8 @@ impl Manifest {
 
     /// Converts the fields to a message of the schema; a field of the wrong type is an error.
     fn to_message(&self, fields: Map<String, Value>) -> Result<DynamicMessage, ManifestError> {
-        let mut track = serde_path_to_error::Track::new();
-        let deserializer = serde_path_to_error::Deserializer::new(Value::Object(fields), &mut track);
-        let message = DynamicMessage::deserialize(schema::descriptor(self.kind), deserializer);
-        message.map_err(|error: serde_json::Error| {
-            let (path, reason) = (track.path().to_string(), error.to_string());
-            self.problem(Problem::Type { path, reason })
-        })
+        schema::to_message(self.kind, fields)
+            .map_err(|(path, reason)| self.problem(Problem::Type { path, reason }))
     }
 }
 
@@ -242,16 +239,11 @@ fn take_kind(fields: &mut Map<String, Value>) -> Result<Kind, Problem> {
         _ => None,
     };
     let word = text(fields.remove("kind")).ok_or(Problem::NoKind)?;
-    let kind = match word.as_str() {
-        "PodDisruptionBudget" => Kind::DisruptionBudget,
-        word => word.parse().map_err(|_| Problem::UnknownKind(word.to_owned()))?,
-    };
-    let versions: &[&str] = match kind {
-        Kind::Lease => &[API_VERSION, "coordination.k8s.io/v1"],
-        Kind::DisruptionBudget => &[API_VERSION, "policy/v1"],
-        Kind::PriorityClass => &[API_VERSION, "scheduling.k8s.io/v1"],
-        _ => &[API_VERSION],
-    };
+    let kind = kubernetes::kind_named(&word).ok_or(Problem::UnknownKind(word))?;
+    let mut versions = vec![API_VERSION];
+    if kubernetes::api_version(kind) != API_VERSION {
+        versions.push(kubernetes::api_version(kind));
+    }
     match text(fields.remove("apiVersion")) {
         Some(version) if versions.contains(&version.as_str()) => Ok(kind),
         found => Err(Problem::Version { kind, found, expected: versions.join(" or ") }),

@@ -20,7 +20,7 @@ pub fn descriptor(kind: Kind) -> MessageDescriptor {
     message(&kind.to_string())
 }
 
-fn message(name: &str) -> MessageDescriptor {
+pub(crate) fn message(name: &str) -> MessageDescriptor {
     static POOL: OnceLock<DescriptorPool> = OnceLock::new();
     let pool = POOL.get_or_init(|| {
         DescriptorPool::decode(muster_proto::DESCRIPTORS).expect("our own descriptors are readable")
@@ -84,6 +84,14 @@ fn write_numbers(value: &mut Value, descriptor: &MessageDescriptor) {
             }
         }
     }
+}
+
+/// Converts fields by their JSON names to a message; the error is the path of a field of the wrong type, and the reason.
+pub(crate) fn to_message(kind: Kind, fields: Map<String, Value>) -> Result<DynamicMessage, (String, String)> {
+    let mut track = serde_path_to_error::Track::new();
+    let deserializer = serde_path_to_error::Deserializer::new(Value::Object(fields), &mut track);
+    let message = DynamicMessage::deserialize(descriptor(kind), deserializer);
+    message.map_err(|error: serde_json::Error| (track.path().to_string(), error.to_string()))
 }
 
 /// Converts a dynamic message to the generated type of a record.

@@ -8,6 +8,7 @@
 //! end a connection before the client does.
 
 mod connection;
+mod face;
 mod health;
 mod listener;
 mod unix_socket;
@@ -18,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, Response};
-use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto;
 use prometheus_client::registry::Registry;
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
@@ -33,10 +34,12 @@ use tower::ServiceBuilder;
 use tower::util::{MapRequestLayer, MapResponseLayer};
 use tower_http::catch_panic::CatchPanicLayer;
 
+pub use self::face::{Answer, Calls, Face, Pages};
 pub use self::listener::{BindError, Listener, bind};
 pub use self::unix_socket::{UnixSocket, UnixSocketError};
 
 use self::connection::{Connections, Incoming, Timing};
+use self::listener::Accepted;
 use crate::admission::{Totals, connection as admission};
 use crate::audit::AuditLog;
 use crate::clock::SystemClock;
@@ -51,11 +54,14 @@ use crate::layers::store_id::StoreIdLayer;
 use crate::layers::trace::TraceLayer;
 use crate::readiness::Readiness;
 use crate::shutdown::Shutdown;
-use crate::tls::{Revocations, Security, ServerTls};
+use crate::tls::{self, Revocations, Security, ServerTls};
 use muster_proto::ERROR_DOMAIN;
 
 /// The most connections without a certificate.
 const MAX_ANONYMOUS: usize = 256;
+/// How long a client of pages may take for the head of its next request. Longer than clients keep an idle connection
+/// (Go: 90 s), so that none is closed while a request is on its way.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 /// HTTP/2's default; messages of one stream are small.
 const STREAM_WINDOW: u32 = 64 * 1024;
 /// Large, since thousands of streams share a connection and must not wait for each other.
@@ -169,6 +175,7 @@ pub struct Server {
     revocations: Revocations,
     open_methods: HashSet<String>,
     unix_socket: Option<Arc<UnixSocket>>,
+    face: Option<Arc<Face>>,
 }
 
 impl Server {
@@ -183,7 +190,14 @@ impl Server {
             revocations: Revocations::default(),
             open_methods: HashSet::new(),
             unix_socket: None,
+            face: None,
         }
+    }
+
+    /// Serves these pages, too, which make calls of this server on behalf of their callers.
+    #[must_use]
+    pub fn with_face(self, face: Option<Face>) -> Server {
+        Server { face: face.map(Arc::new), ..self }
     }
 
     /// Accepts TLS clients without a certificate, for these methods, such as `/muster.v1.JoinService/Join`, and for health
@@ -262,7 +276,12 @@ impl Server {
             .layer(MapResponseLayer::new(finish as OtherAnswer))
             .service(routes);
         let stopping = CancellationToken::new();
-        let connections = Arc::new(self.connections(load, stopping.clone()));
+        let face = self.face.take();
+        let pages = face.as_ref().map(|face| {
+            let connections = self.connections(Some(&face.security), Arc::clone(&load), stopping.clone());
+            (Arc::new(connections), face.pages(service.clone()))
+        });
+        let connections = Arc::new(self.connections(None, load, stopping.clone()));
 
         let mut open = JoinSet::new();
         let requested = self.shutdown.requested();
@@ -277,13 +296,18 @@ impl Server {
                 stream = accept_local(unix_socket.as_deref()) => {
                     open.spawn(Arc::clone(&connections).serve(Incoming::Unix(stream), service.clone()));
                 }
+                accepted = accept_face(face.as_deref()) => {
+                    if let Some((connections, pages)) = &pages {
+                        open.spawn(Arc::clone(connections).serve(Incoming::Tcp(accepted), pages.clone()));
+                    }
+                }
                 Some(_) = open.join_next() => {}
             }
         }
         // Before anything closes: load balancers and clients should go elsewhere and not run into errors.
         readiness.stop();
         drain.trigger();
-        drop((listener, unix_socket));
+        drop((listener, unix_socket, face));
         stopping.cancel();
         let all_ended = async { while open.join_next().await.is_some() {} };
         if tokio::time::timeout(config.shutdown_grace, all_ended).await.is_ok() {
@@ -294,22 +318,32 @@ impl Server {
         Ok(Stopped::Aborted)
     }
 
-    /// How connections are served.
-    fn connections(&self, load: Arc<admission::Server>, stopping: CancellationToken) -> Connections {
+    /// How connections are served: those of gRPC, or with the security of a face those of its pages.
+    fn connections(
+        &self,
+        face: Option<&Security>,
+        load: Arc<admission::Server>,
+        stopping: CancellationToken,
+    ) -> Connections {
         let config = &self.config;
-        let mut http = http2::Builder::new(TokioExecutor::new());
-        http.timer(TokioTimer::new())
+        let http = auto::Builder::new(TokioExecutor::new());
+        let mut http = if face.is_some() { http } else { http.http2_only() };
+        http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+        http.http2()
+            .timer(TokioTimer::new())
             .max_concurrent_streams(config.max_streams)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .keep_alive_interval(unless_zero(config.keepalive_interval))
             .keep_alive_timeout(config.keepalive_timeout);
-        let tls = match &self.security {
+        let tls = match face.unwrap_or(&self.security) {
             Security::Plain { .. } => None,
             Security::MutualTls(credentials) => Some(ServerTls {
                 credentials: credentials.clone(),
                 revocations: self.revocations.clone(),
-                allow_anonymous: !self.open_methods.is_empty(),
+                protocols: if face.is_some() { tls::ANY_HTTP } else { tls::GRPC },
+                // Every page but a few needs a role, and says so to those who come without a certificate.
+                allow_anonymous: face.is_some() || !self.open_methods.is_empty(),
             }),
         };
         Connections {
@@ -332,6 +366,14 @@ impl Server {
 async fn accept_local(socket: Option<&UnixSocket>) -> UnixStream {
     match socket {
         Some(socket) => socket.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next connection to the face, if there is one.
+async fn accept_face(face: Option<&Face>) -> Accepted {
+    match face {
+        Some(face) => face.listener.accept().await,
         None => std::future::pending().await,
     }
 }

@@ -26,8 +26,11 @@ pub use self::reload::follow;
 pub use self::revocation::{Revocations, RevokedCertificates};
 pub(crate) use self::server_tls::ServerTls;
 
-/// The protocol that both sides agree on in the handshake.
+/// The protocol that both sides of gRPC agree on in the handshake.
 const HTTP_2: &[u8] = b"h2";
+/// What clients of pages may choose from.
+pub(crate) const ANY_HTTP: &[&[u8]] = &[HTTP_2, b"http/1.1"];
+pub(crate) const GRPC: &[&[u8]] = &[HTTP_2];
 
 const CERT: &str = "--tls-cert";
 const KEY: &str = "--tls-key";

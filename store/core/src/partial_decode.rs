@@ -63,6 +63,8 @@ pub fn selectable(kind: Kind) -> &'static [&'static str] {
             "spec.restartPolicy",
             "status.phase",
             "status.podIP",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
         ],
         Kind::PriorityClass => &["metadata.name"],
         Kind::JoinToken | Kind::Revocation => &["metadata.name", "spec.nodeName"],
@@ -76,6 +78,9 @@ pub fn selectable(kind: Kind) -> &'static [&'static str] {
             "involvedObject.uid",
             "reason",
             "type",
+            "source",
+            "reportingComponent",
+            "involvedObject.apiVersion",
         ],
     }
 }
@@ -100,7 +105,16 @@ pub fn fields(kind: Kind, record: &[u8]) -> Vec<String> {
                 pod.status.unwrap_or_default(),
             );
             let (name, namespace) = (metadata.name, metadata.namespace);
-            vec![name, namespace, spec.node_name, spec.restart_policy, status.phase, status.pod_ip]
+            vec![
+                name,
+                namespace,
+                spec.node_name,
+                spec.restart_policy,
+                status.phase,
+                status.pod_ip,
+                spec.service_account_name,
+                spec.host_network.to_string(),
+            ]
         }
         Kind::PriorityClass => vec![metadata(record).name],
         Kind::JoinToken => {
@@ -122,6 +136,11 @@ pub fn fields(kind: Kind, record: &[u8]) -> Vec<String> {
             let (metadata, object) =
                 (event.metadata.unwrap_or_default(), event.involved_object.unwrap_or_default());
             let (name, namespace) = (metadata.name, metadata.namespace);
+            let api_version = match object.kind.as_str() {
+                "Lease" => "coordination.k8s.io/v1",
+                "DisruptionBudget" => "policy/v1",
+                _ => "v1",
+            };
             vec![
                 name,
                 namespace,
@@ -131,6 +150,9 @@ pub fn fields(kind: Kind, record: &[u8]) -> Vec<String> {
                 object.uid,
                 event.reason,
                 event.r#type,
+                event.source_component.clone(),
+                event.source_component,
+                api_version.to_owned(),
             ]
         }
     }

@@ -64,7 +64,7 @@ impl CertificateRequestService for Services {
         &self,
         request: Request<pb::ApproveCertificateRequestRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, .. } = write_context(&request)?.without_dry_run()?;
         let by = requester(request.extensions());
         let pb::ApproveCertificateRequestRequest { name, preconditions: wanted } = request.into_inner();
         let (key, wanted) = (record_id(Kind::CertificateRequest, "", &name)?, preconditions(wanted)?);
@@ -82,7 +82,7 @@ impl CertificateRequestService for Services {
         &self,
         request: Request<pb::DenyCertificateRequestRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, .. } = write_context(&request)?.without_dry_run()?;
         let by = requester(request.extensions());
         let pb::DenyCertificateRequestRequest { name, reason, preconditions: wanted } = request.into_inner();
         let (key, wanted) = (record_id(Kind::CertificateRequest, "", &name)?, preconditions(wanted)?);
@@ -100,7 +100,7 @@ impl CertificateRequestService for Services {
         &self,
         request: Request<pb::UpdateCertificateRequestStatusRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, .. } = write_context(&request)?.without_dry_run()?;
         let wire = request.into_inner().certificate_request;
         let size = wire.as_ref().map_or(0, Message::encoded_len);
         let class = write_class(&caller, Kind::CertificateRequest, fence.as_ref(), size);

@@ -59,7 +59,7 @@ impl EventService for Services {
         &self,
         request: Request<pb::RecordEventRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, dry_run } = write_context(&request)?;
         authorize_unparsed(&caller)?;
         let event = required_record::<Event>(request.into_inner().event)?;
         let class = write_class(&caller, Kind::Event, fence.as_ref(), event.encoded_len());
@@ -76,7 +76,7 @@ impl EventService for Services {
             authorize_event(draft, &caller, &event)?;
             let known: Option<Event> = current_record(draft, &event)?;
             let recorded = rules::record_event(known.as_ref(), event, &draft.context());
-            Ok(draft.put(recorded)?)
+            WriteContext::put(dry_run, draft, recorded)
         });
         Ok(answer(recorded.await?))
     }

@@ -32,7 +32,7 @@ impl JoinTokenService for Services {
         &self,
         request: Request<pb::CreateJoinTokenRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, .. } = write_context(&request)?.without_dry_run()?;
         let by = requester(request.extensions());
         let wire = request.into_inner().join_token;
         let size = wire.as_ref().map_or(0, Message::encoded_len);

@@ -106,7 +106,7 @@ impl LeaseService for Services {
 impl Services {
     /// Renews a lease for its holder.
     async fn renew(&self, context: WriteContext, key: RecordId, holder: String) -> Result<Renewal, Status> {
-        let WriteContext { caller, fence } = context;
+        let WriteContext { caller, fence, .. } = context.without_dry_run()?;
         let call = Call {
             verb: Verb::Renew,
             kind: Kind::Lease,

@@ -11,7 +11,6 @@ use prost::Message;
 use tonic::{Request, Response, Status};
 
 use muster_store_core::authz::{Content, Verb};
-use muster_store_core::draft::Stored;
 use muster_store_core::rules::{self, PodDeletion};
 
 use super::{
@@ -86,7 +85,7 @@ impl PodService for Services {
         &self,
         request: Request<pb::BindPodRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, dry_run } = write_context(&request)?;
         let pb::BindPodRequest { namespace, name, node_name, preconditions: wanted } = request.into_inner();
         let key = record_id(Kind::Pod, &namespace, &name)?;
         let node: Name = node_name.parse().map_err(|e| StoreError::from(Invalid::of("nodeName", e)))?;
@@ -96,7 +95,7 @@ impl PodService for Services {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
             authorize_named(draft, &caller, Verb::Bind, &key, current.as_ref(), None)?;
             let outcome = rules::bind(&key, current.as_ref(), node, &wanted, &draft.context())?;
-            Ok(draft.apply(outcome)?)
+            WriteContext::apply(dry_run, draft, outcome)
         });
         Ok(answer(bound.await?))
     }
@@ -105,8 +104,9 @@ impl PodService for Services {
         &self,
         request: Request<pb::EvictPodRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, dry_run: by_metadata } = write_context(&request)?;
         let pb::EvictPodRequest { namespace, name, delete_options, dry_run } = request.into_inner();
+        let dry_run = dry_run || by_metadata;
         let key = record_id(Kind::Pod, &namespace, &name)?;
         let pb::PodDeleteOptions { preconditions: wanted, grace_period_seconds } =
             delete_options.unwrap_or_default();
@@ -117,7 +117,7 @@ impl PodService for Services {
             authorize_named(draft, &caller, Verb::Evict, &key, current.as_ref(), None)?;
             let budgets = draft.budgets(namespace_of(&key))?;
             let outcome = rules::evict(&key, current.as_ref(), &budgets, &deletion, &draft.context())?;
-            if dry_run { Ok(Stored::unwritten(outcome.into_record())) } else { Ok(draft.apply(outcome)?) }
+            WriteContext::apply(dry_run, draft, outcome)
         });
         Ok(answer(evicted.await?))
     }
@@ -126,7 +126,7 @@ impl PodService for Services {
         &self,
         request: Request<pb::DeletePodRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, dry_run } = write_context(&request)?;
         let pb::DeletePodRequest { namespace, name, preconditions: wanted, grace_period_seconds } =
             request.into_inner();
         let key = record_id(Kind::Pod, &namespace, &name)?;
@@ -136,7 +136,7 @@ impl PodService for Services {
             let current: Option<Pod> = draft.get(namespace_of(&key), key.name.as_str())?;
             authorize_named(draft, &caller, Verb::Delete, &key, current.as_ref(), None)?;
             let outcome = rules::delete_pod(&key, current.as_ref(), &deletion, &draft.context())?;
-            Ok(draft.apply(outcome)?)
+            WriteContext::apply(dry_run, draft, outcome)
         });
         Ok(answer(deleted.await?))
     }

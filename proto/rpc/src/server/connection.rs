@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::{Bytes, Incoming as RequestBody};
-use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -45,7 +45,7 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// What all connections of a server share.
 pub(super) struct Connections {
-    pub(super) http: http2::Builder<TokioExecutor>,
+    pub(super) http: auto::Builder<TokioExecutor>,
     pub(super) tls: Option<ServerTls>,
     pub(super) load: Arc<admission::Server>,
     pub(super) timing: Timing,
@@ -216,7 +216,7 @@ impl Connections {
                 }
                 () = &mut opening, if is_opening => {
                     if !has_begun.load(Ordering::Relaxed) {
-                        tracing::debug!("a connection was closed: the client does not speak HTTP/2");
+                        tracing::debug!("a connection was closed: the client sent no request");
                         return;
                     }
                     is_opening = false;

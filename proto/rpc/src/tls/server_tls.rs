@@ -11,7 +11,6 @@ use rustls::{
     client::danger::HandshakeSignatureValid,
 };
 
-use super::HTTP_2;
 use super::certificate::CertificateInfo;
 use super::credentials::{Credentials, provider};
 use super::revocation::Revocations;
@@ -21,6 +20,8 @@ use super::revocation::Revocations;
 pub(crate) struct ServerTls {
     pub(crate) credentials: Credentials,
     pub(crate) revocations: Revocations,
+    /// What may be spoken, the best first.
+    pub(crate) protocols: &'static [&'static [u8]],
     /// Whether clients may come without a certificate.
     pub(crate) allow_anonymous: bool,
 }
@@ -38,7 +39,7 @@ impl ServerTls {
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(Arc::new(verifier))
             .with_cert_resolver(identity);
-        config.alpn_protocols = vec![HTTP_2.to_vec()];
+        config.alpn_protocols = self.protocols.iter().map(|name| name.to_vec()).collect();
         // A resumed session would skip the checks of the client's certificate.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
