@@ -16,6 +16,7 @@ use muster_proto::name::Name;
 use muster_rpc::pki::CertificateFacts;
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::{ClientTls, TlsError};
+use muster_rpc::trace::Part;
 use muster_store_client::{ClientError, EndpointError, StoreClient, StoreEndpoints};
 
 pub mod credential_set;
@@ -130,7 +131,7 @@ fn recognised(authorities: &str, hashes: &[Sha256]) -> Result<String, JoinError>
 }
 
 fn client(stores: &[String], tls: ClientTls) -> Result<StoreClient, EndpointError> {
-    let endpoints = StoreEndpoints::new(stores.iter().cloned()).with_tls(Some(tls));
+    let endpoints = StoreEndpoints::new(stores.iter().cloned()).with_tls(Some(tls)).of(Part::AGENT);
     StoreClient::connect(StoreEndpoints { deadline: DEADLINE, ..endpoints })
 }
 

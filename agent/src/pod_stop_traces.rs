@@ -13,7 +13,7 @@ use muster_proto::key::Key;
 use muster_proto::name::Uid;
 use muster_proto::pod::Pod;
 use muster_proto::watch_event::WatchEvent;
-use muster_rpc::trace::{self, Span, Traceparent};
+use muster_rpc::trace::{self, Draft, Part, Span, Traceparent};
 
 /// The pods that are stopped in a trace.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ impl PodStopTraces {
             Action::Kill { container, .. } => trace.action_span("process.kill", container),
             Action::Release { .. } => {
                 trace.stopping().end();
-                trace::span("pod.released").below(trace.cause).begin()
+                span("pod.released").below(trace.cause).begin()
             }
             Action::Report { .. } | Action::Delete { .. } => Span::of(trace.cause),
             Action::ReadNode { .. }
@@ -108,7 +108,7 @@ impl PodStopTraces {
 impl PodStopTrace {
     fn stopping(&mut self) -> &Span {
         self.stopping.get_or_insert_with(|| {
-            let span = trace::span("process.stopped").below(self.cause).since(self.seen_at).begin();
+            let span = span("process.stopped").below(self.cause).since(self.seen_at).begin();
             span.set("muster.pod", self.pod.clone());
             span
         })
@@ -117,10 +117,14 @@ impl PodStopTrace {
     /// The span of an action that stops a container.
     fn action_span(&mut self, name: &'static str, container: &str) -> Span {
         let parent = self.stopping().place().unwrap_or(self.cause);
-        let span = trace::span(name).below(parent).begin();
+        let span = span(name).below(parent).begin();
         span.set("muster.container", container.to_owned());
         span
     }
+}
+
+fn span(name: &'static str) -> Draft {
+    trace::span(name).of(Part::AGENT)
 }
 
 #[cfg(test)]

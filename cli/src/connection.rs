@@ -351,6 +351,26 @@ impl Connection {
         };
         self.stores.iter().map(channel).collect()
     }
+
+    /// A connection to each agent at these addresses. They have the certificates of the stores.
+    pub(crate) fn agent_channels(&self, urls: &[String]) -> Result<Vec<(Peer, Channel)>, Failure> {
+        let tls = if self.store_uses_tls { self.tls.read()? } else { None };
+        let channel = |url: &String| {
+            let url = with_scheme(url, tls.is_some());
+            let tls = tls.as_ref().filter(|_| !url.starts_with("http://"));
+            let target = target(&url, tls, ServerRole::Agent, self.timeout)
+                .map_err(|reason| Failure::usage(format!("--agent: {url}: {reason}")))?;
+            Ok((Peer::agent(url, self.timeout), target.connect_lazy()))
+        };
+        urls.iter().map(channel).collect()
+    }
+
+    /// A request with the request timeout as its deadline.
+    pub(crate) fn with_timeout<Q>(&self, message: Q) -> Request<Q> {
+        let mut request = Request::new(message);
+        request.set_timeout(self.timeout);
+        request
+    }
 }
 
 /// Where one server is and how it is called, or why it cannot be.

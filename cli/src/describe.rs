@@ -13,7 +13,6 @@ use muster_store_client::{ClientError, ListOptions};
 
 use crate::connection::{ConnectionFlags, NamespaceFlags, OrFailure, Store};
 use crate::failure::{Failure, Failures};
-use crate::print::Paint;
 use crate::print::describe::node::NodePage;
 use crate::print::describe::pod::PodPage;
 use crate::print::describe::priority_class;
@@ -47,9 +46,9 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     for name in names {
         let key = key(kind, &name, &namespaces)?;
         let page = match kind {
-            Kind::Pod => pod(&store, &key, terminal.paint).await,
+            Kind::Pod => pod(&store, &key, terminal).await,
             Kind::PriorityClass => priority_class(&store, &key).await,
-            _ => node(&store, &key, terminal.paint).await,
+            _ => node(&store, &key, terminal).await,
         };
         if let Some(page) = failures.keep(page)? {
             terminal.print(&format!("{}{page}", if is_first { "" } else { "\n\n" }))?;
@@ -59,7 +58,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     failures.finish()
 }
 
-async fn node(store: &Store, key: &Key, paint: Paint) -> Result<String, Failure> {
+async fn node(store: &Store, key: &Key, terminal: Terminal) -> Result<String, Failure> {
     let namespace = NODE_LEASE_NAMESPACE.parse().expect("a valid name");
     let lease = Key::namespaced(namespace, key.name.clone());
     let pods =
@@ -80,15 +79,16 @@ async fn node(store: &Store, key: &Key, paint: Paint) -> Result<String, Failure>
     let pods = answers.2.or_failure(&store.peer)?.records;
     let events = with_uid_of(&node, answers.3.or_failure(&store.peer)?.records);
     let page = NodePage { node: &node, lease: lease.as_ref(), pods: &pods, events: &events };
-    Ok(page.text(SystemClock::new().wall(), paint))
+    Ok(page.text(SystemClock::new().wall(), terminal.paint, terminal.width))
 }
 
-async fn pod(store: &Store, key: &Key, paint: Paint) -> Result<String, Failure> {
+async fn pod(store: &Store, key: &Key, terminal: Terminal) -> Result<String, Failure> {
     let answers =
         tokio::join!(store.client.get::<Pod>(key), store.client.list::<Event>(events_of(Kind::Pod, key)));
     let pod = answers.0.or_failure(&store.peer)?;
     let events = with_uid_of(&pod, answers.1.or_failure(&store.peer)?.records);
-    Ok(PodPage { pod: &pod, events: &events }.text(SystemClock::new().wall(), paint))
+    let page = PodPage { pod: &pod, events: &events };
+    Ok(page.text(SystemClock::new().wall(), terminal.paint, terminal.width))
 }
 
 async fn priority_class(store: &Store, key: &Key) -> Result<String, Failure> {

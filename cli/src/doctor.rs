@@ -3,9 +3,9 @@
 mod certificates;
 mod checks;
 mod forecast;
+mod live;
 mod report;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
@@ -14,17 +14,44 @@ use muster_rpc::config::parse_duration;
 
 use self::checks::Level;
 use self::forecast::{Settings, forecast};
-use crate::connection::{ConfigFlags, ConnectionFlags};
+use crate::connection::ConnectionFlags;
 use crate::failure::{Exit, Failure};
+use crate::print::document::{Language, document};
 use crate::terminal::Terminal;
 
-/// Checks the settings of a fleet before they are used
+/// Checks the settings of a fleet before they are used, or with --live a fleet that runs
 ///
 /// Computes how fast a node failure is detected, how much the store writes and how long a failed zone takes to clear,
-/// and warns about unsafe settings. Tells when the certificates expire that `muster` is configured with. The flags have the same names and defaults as those of the store, the controller
-/// and the agent. The exit code is 1 if settings are unsafe.
+/// warns about unsafe settings, and says when the certificates expire that `muster` is configured with. The flags of
+/// the settings have the names and defaults of those of the store, the controller and the agent.
+///
+/// With --live nothing is assumed: the stores, controllers and agents at the configured addresses are asked who they
+/// are, who leads, which versions they have, what their clocks say and how full the store's disk is, and the settings
+/// of the controller are compared with the leases that the agents hold.
+///
+/// The exit code is 1 if something is broken or unsafe, and 6 if a server cannot be reached.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Flags {
+    /// Ask the servers and agents of a running fleet instead of computing with the flags
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "nodes", "zones", "pods", "node_monitor_grace_period", "node_monitor_period", "node_eviction_rate",
+            "secondary_node_eviction_rate", "unhealthy_zone_threshold", "large_cluster_size_threshold",
+            "node_lease_duration_seconds", "default_not_ready_toleration_seconds",
+            "default_unreachable_toleration_seconds",
+        ]
+    )]
+    live: bool,
+
+    /// With --live: addresses of agents that are asked too
+    #[arg(long, value_name = "URL", value_delimiter = ',', requires = "live")]
+    agent: Vec<String>,
+
+    /// Print the report as a document
+    #[arg(short, long, value_enum)]
+    output: Option<Language>,
+
     /// Number of nodes
     #[arg(
         long,
@@ -92,16 +119,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     default_unreachable_toleration_seconds: u64,
 
-    /// Client certificate whose expiry is checked, PEM
-    #[arg(long, env = "MUSTER_TLS_CERT", value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-
-    /// CA certificates whose expiry is checked, PEM
-    #[arg(long, env = "MUSTER_TLS_CA", value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-
     #[command(flatten)]
-    file: ConfigFlags,
+    connection: ConnectionFlags,
 }
 
 /// The default number of pods per node.
@@ -127,20 +146,23 @@ impl From<&Flags> for Settings {
     }
 }
 
-pub(crate) fn run(flags: &Flags) -> Result<(), Failure> {
-    let mut forecast = forecast(&flags.into());
-    let connection = ConnectionFlags {
-        tls_ca: flags.tls_ca.clone(),
-        tls_cert: flags.tls_cert.clone(),
-        file: flags.file.clone(),
-        ..ConnectionFlags::default()
-    };
-    let certificates = certificates::read(&connection.resolve()?)?;
-    forecast.findings.extend(certificates::findings(&certificates, SystemClock::new().wall()));
-    forecast.findings.sort_by_key(|finding| finding.level);
+pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
+    let connection = flags.connection.resolve()?;
+    let certificates = certificates::read(&connection)?;
+    let now = SystemClock::new().wall();
+    let certificates = certificates::findings(&certificates, now);
     let terminal = Terminal::stdout();
-    terminal.print(&report::text(&forecast, terminal.paint))?;
-    let unsafe_count = forecast.findings.iter().filter(|finding| finding.level == Level::Unsafe).count();
+    if flags.live {
+        return live::run(&connection, &flags.agent, (&flags).into(), certificates, flags.output).await;
+    }
+    let mut forecast = forecast(&(&flags).into());
+    forecast.findings.extend(certificates);
+    forecast.findings.sort_by_key(|finding| finding.level);
+    terminal.print(&match flags.output {
+        Some(language) => document(&report::as_document(&forecast), language, true),
+        None => report::text(&forecast, terminal.paint, terminal.width),
+    })?;
+    let unsafe_count = forecast.findings.iter().filter(|finding| finding.level <= Level::Unsafe).count();
     match unsafe_count {
         0 => Ok(()),
         count => Err(Failure::new(Exit::Failed, format!("unsafe combinations of settings: {count}"))

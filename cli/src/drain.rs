@@ -101,7 +101,7 @@ async fn drain(
             terminal.print(&plan(node, &response, terminal.paint, terminal.width))?;
             totals.add(&response);
         } else {
-            terminal.print(&progress.lines(node, &response, terminal.paint))?;
+            terminal.print(&progress.lines(node, &response, terminal.paint, terminal.width))?;
         }
         last = response;
     }

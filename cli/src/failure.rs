@@ -78,6 +78,18 @@ impl Failure {
         }
     }
 
+    /// The message and the hint, for a report of several findings; those of the first of several failures.
+    pub(crate) fn into_text(self) -> (String, Option<String>) {
+        match self {
+            Failure::One { message, hint, .. } => (message, hint),
+            Failure::Several(failures) => match failures.into_iter().next() {
+                Some(first) => first.into_text(),
+                None => (String::new(), None),
+            },
+            Failure::Closed | Failure::Differences => (String::new(), None),
+        }
+    }
+
     pub(crate) fn exit(&self) -> Option<Exit> {
         match self {
             Failure::One { exit, .. } => Some(*exit),

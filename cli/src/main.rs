@@ -120,7 +120,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Deny(flags) => block_on(approve::deny(flags)),
         Command::Revoke(flags) => block_on(revoke::run(flags)),
         Command::Certs(flags) => certs::run(&flags),
-        Command::Doctor(flags) => doctor::run(&flags),
+        Command::Doctor(flags) => block_on(doctor::run(flags)),
         Command::ClusterInfo(flags) => block_on(cluster_info::run(flags)),
         Command::ApiResources(flags) => api_resources::run(&flags),
         Command::Version(flags) => block_on(version::run(flags)),

@@ -4,7 +4,10 @@ use std::ffi::OsStr;
 use std::io::{self, IsTerminal, Write};
 
 use crate::failure::{Exit, Failure};
+use unicode_width::UnicodeWidthStr;
+
 use crate::print::Paint;
+use crate::print::wrap::hanging;
 
 /// Standard output, where a command prints its answer.
 #[derive(Clone, Copy, Debug)]
@@ -12,16 +15,18 @@ pub(crate) struct Terminal {
     /// Whether the output is a terminal, so that a screen can be drawn over the last one.
     pub(crate) is_tty: bool,
     pub(crate) paint: Paint,
-    /// The width of the terminal. Without a terminal lines are not broken, since programs read them.
+    /// The width in which lines are broken.
     pub(crate) width: usize,
 }
 
 impl Terminal {
     pub(crate) fn stdout() -> Terminal {
         let is_tty = io::stdout().is_terminal();
-        let size = if is_tty { ratatui::crossterm::terminal::size().ok() } else { None };
-        let width = size.filter(|(width, _)| *width > 0).map_or(usize::MAX, |(width, _)| usize::from(width));
-        Terminal { is_tty, paint: paint(is_tty, std::env::var_os("NO_COLOR").as_deref()), width }
+        Terminal {
+            is_tty,
+            paint: paint(is_tty, std::env::var_os("NO_COLOR").as_deref()),
+            width: width(is_tty),
+        }
     }
 
     /// Writes the text and flushes it. A closed pipe, as behind `| head`, is [`Failure::Closed`].
@@ -57,7 +62,17 @@ pub(crate) fn print_stderr(text: impl std::fmt::Display) {
 
 /// Prints why a command failed. A closed standard error is ignored, because the exit code reports the failure too.
 pub(crate) fn report_failure(report: &str) {
+    let width = width(io::stderr().is_terminal());
+    // Programs get the lines as they are.
+    let fitting = |line: &str| if line.width() > width { hanging(line, width) } else { format!("{line}\n") };
+    let report: String = report.lines().map(fitting).collect();
     let _ = io::stderr().lock().write_all(report.as_bytes());
+}
+
+/// The width of the terminal. Without a terminal lines are not broken, since programs read them.
+fn width(is_tty: bool) -> usize {
+    let size = if is_tty { ratatui::crossterm::terminal::size().ok() } else { None };
+    size.filter(|(width, _)| *width > 0).map_or(usize::MAX, |(width, _)| usize::from(width))
 }
 
 /// Colours are for terminals, unless NO_COLOR is set (no-color.org).

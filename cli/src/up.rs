@@ -23,6 +23,7 @@ use muster_rpc::private_dir;
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryFlags};
 use muster_rpc::tls::TlsFlags;
+use muster_rpc::trace::Part;
 use tokio::task::JoinHandle;
 
 use self::banner::Banner;
@@ -130,13 +131,17 @@ impl Flags {
     }
 }
 
+/// The parts whose spans are those of services of their own. What is left are the simulated agents.
+const PARTS: [Part; 3] = [Part::STORE, Part::CONTROLLER, Part::AGENT];
+
 /// Runs `muster up` from start to exit.
 pub(crate) fn main(flags: &Flags) -> Result<(), UpError> {
     private_dir::restrict_umask();
     let data_dir = DataDir::choose(flags.ephemeral, flags.data_dir.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let telemetry = telemetry::init("muster", &flags.telemetry).map_err(muster_store::RunError::from)?;
+        let telemetry = telemetry::init_with_parts("muster", &PARTS, &flags.telemetry)
+            .map_err(muster_store::RunError::from)?;
         let ran = run(flags, &data_dir).await;
         telemetry.shutdown().await;
         ran

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::builder::BoolishValueParser;
-use muster_proto::feature_gates;
+use muster_proto::{feature_gates, pb};
 use muster_rpc::audit::AuditFlags;
 use muster_rpc::config::parse_duration;
 use muster_rpc::server::ServerConfig;
@@ -299,6 +299,34 @@ impl TryFrom<&Flags> for Config {
             server: flags.server.clone(),
         })
     }
+}
+
+impl Config {
+    /// The settings as callers see them.
+    pub(crate) fn effective(&self) -> pb::ControllerSettings {
+        let Policy { pod_gc, .. } = &self.policy;
+        // A flag's limit is far below the largest duration of the schema.
+        let time = |time: Duration| time.try_into().ok();
+        pb::ControllerSettings {
+            node_monitor_period: time(self.policy.monitor_period),
+            node_monitor_grace_period: time(self.policy.grace),
+            node_startup_grace_period: time(self.policy.startup_grace),
+            node_eviction_rate: self.policy.eviction_rate,
+            secondary_node_eviction_rate: self.policy.secondary_eviction_rate,
+            unhealthy_zone_threshold: decimal(self.policy.unhealthy_zone_threshold),
+            large_cluster_size_threshold: i64::try_from(self.policy.large_zone_size).unwrap_or(i64::MAX),
+            eviction_hold: time(self.policy.hold),
+            trust_unreported_nodes: self.policy.trust_unreported_nodes,
+            leader_elect: self.election.is_some(),
+            pod_gc_period: time(pod_gc.period),
+            pod_gc_quarantine: time(pod_gc.quarantine),
+        }
+    }
+}
+
+/// The double that reads as the same decimal number: 0.55 and not 0.550000011920929.
+fn decimal(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or(f64::from(number))
 }
 
 /// A default as a flag takes it.

@@ -14,7 +14,7 @@ use muster_proto::condition::{ConditionStatus, types};
 use muster_proto::key::Key;
 use muster_proto::name::Name;
 use muster_proto::watch_event::WatchEvent;
-use muster_rpc::trace::{self, Draft, Span, Traceparent};
+use muster_rpc::trace::{self, Draft, Part, Span, Traceparent};
 
 use muster_controller_core::node_lifecycle::liveness::SignOfLife;
 use muster_controller_core::plan::{Action, Failure, Outcome, PlannedAction, Subject};
@@ -128,7 +128,7 @@ impl NodeTraces {
             TraceEvent::TolerationOver { pod, node, taint, since, over } => self.with(&node, |node_trace| {
                 // Toleration times run side by side: each begins with the taint, not after another pod's.
                 let since = now.wall_of(since).max(after(node_trace.tainted_at));
-                let span = trace::span("toleration.over").below(node_trace.root).since(since).begin();
+                let span = span("toleration.over").below(node_trace.root).since(since).begin();
                 span.set("muster.node", node.to_string());
                 span.set("muster.pod", pod.to_string());
                 span.set("muster.taint", taint);
@@ -169,7 +169,7 @@ impl NodeTraces {
         };
         let node_trace = node.and_then(|node| self.open.get_mut(node));
         let origin = meta.and_then(|meta| sampled(meta.traceparent.as_deref()));
-        let draft = trace::span(name(action)).linked_to(origin);
+        let draft = span(name(action)).linked_to(origin);
         let span = match (node_trace, subject) {
             (None, _) | (_, Subject::Lease(_)) => draft.begin(),
             (Some(node_trace), Subject::Node(..)) => node_trace.node_action(draft, action, now).begin(),
@@ -202,7 +202,7 @@ pub fn end(span: &Span, outcome: &Outcome) {
 
 impl NodeTrace {
     fn begin(node: &Name, seen_at: Timestamp, seen_by: Option<SignOfLife>, now: Now) -> Option<NodeTrace> {
-        let root = trace::span("renewal.last").since(seen_at).begin();
+        let root = span("renewal.last").since(seen_at).begin();
         let place = root.place().filter(|_| root.is_recorded())?;
         root.set("muster.node", node.to_string());
         root.set(
@@ -242,16 +242,20 @@ impl NodeTrace {
     /// The next span of the node itself, from `since` on or from just after the one before, if that is later.
     fn step(&mut self, name: &'static str, node: &Name, since: Timestamp) -> Span {
         self.last = since.max(after(self.last));
-        let span = trace::span(name).below(self.root).since(self.last).begin();
+        let span = span(name).below(self.root).since(self.last).begin();
         span.set("muster.node", node.to_string());
         span
     }
 }
 
+fn span(name: &'static str) -> Draft {
+    trace::span(name).of(Part::CONTROLLER)
+}
+
 /// Records that the controller saw the deletion of a pod, in the trace of that deletion.
 fn record_gone(key: &Key, traceparent: Option<&str>, now: Now) {
     if let Some(removal) = sampled(traceparent) {
-        let span = trace::span("record.gone").below(removal).since(now.wall).begin();
+        let span = span("record.gone").below(removal).since(now.wall).begin();
         span.set("muster.pod", key.to_string());
         span.end_at(now.wall);
     }

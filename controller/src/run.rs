@@ -13,6 +13,7 @@ use muster_rpc::server::{BindError, ServeError, Server, Stopped, UnixSocket, Uni
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
 use muster_rpc::tls::{self, Revocations, Security};
+use muster_rpc::trace::Part;
 use muster_store_client::{EndpointError, StoreClient, StoreEndpoints, follow_revocations};
 use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
@@ -86,7 +87,8 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let clock = SystemClock::shared();
     let endpoints = StoreEndpoints::new(config.stores.iter().cloned())
         .with_tls(config.client_tls.clone())
-        .with_keepalive(keepalive(config.policy.grace));
+        .with_keepalive(keepalive(config.policy.grace))
+        .of(Part::CONTROLLER);
     let client = StoreClient::connect(endpoints)?;
     for warning in config.policy.ipam.iter().flat_map(|settings| &settings.warnings) {
         tracing::warn!("{warning}");
@@ -99,6 +101,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         })
     });
     let cloud = cloud.transpose()?;
+    let settings = config.effective();
     let shared = Shared::new(Reconciler::new(config.policy), clock.clone());
     let election = LeaderElection::start(config.election, &client, &clock)?;
 
@@ -121,6 +124,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
         operations,
         identity: election.identity.clone(),
         leadership: election.leadership.clone(),
+        settings,
         shutdown: shutdown.clone(),
     };
     let routes = Routes::new(muster_grpc::fleet_service_server::FleetServiceServer::new(service)).prepare();
@@ -129,7 +133,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     tokio::spawn(conditions.follow(shared.clone(), election.has_leader.clone(), shutdown.clone()));
     tls::follow(&config.security, config.client_tls.as_ref(), &mut registry, clock, &shutdown);
     let serves_tls = matches!(config.security, Security::MutualTls(_));
-    let server = Server::new(config.server, config.security, shutdown.clone());
+    let server = Server::new(config.server, config.security, shutdown.clone()).of(Part::CONTROLLER);
     let revocations = Revocations::default();
     if serves_tls {
         tokio::spawn(follow_revocations(client.clone(), revocations.clone(), shutdown.clone()));

@@ -42,6 +42,8 @@ pub struct Service {
     pub operations: Operations,
     pub identity: String,
     pub leadership: watch::Receiver<Leadership>,
+    /// What the controller was started with.
+    pub settings: pb::ControllerSettings,
     pub shutdown: Shutdown,
 }
 
@@ -72,7 +74,8 @@ impl FleetService for Service {
         request: Request<pb::GetFleetRequest>,
     ) -> Result<Response<pb::GetFleetResponse>, Status> {
         may_read(&request, "read the fleet")?;
-        Ok(Response::new(pb::GetFleetResponse { fleet: Some(self.fleet()) }))
+        let settings = Some(self.settings.clone());
+        Ok(Response::new(pb::GetFleetResponse { fleet: Some(self.fleet()), settings }))
     }
 
     type WatchFleetStream = FleetStream;

@@ -5,7 +5,7 @@
 //! has no span.
 
 use jiff::Timestamp;
-use muster_rpc::trace::{self, Span, Traceparent};
+use muster_rpc::trace::{self, Part, Span, Traceparent};
 
 use muster_store_core::change::SharedChange;
 use muster_store_core::draft::Batch;
@@ -21,7 +21,7 @@ pub(crate) fn begin(batch: &Batch, requests: usize, since: Timestamp) -> Span {
         return Span::NONE;
     }
     let mut writes = sampled_writes(&batch.changes);
-    let mut draft = trace::span("store.commit").since(since);
+    let mut draft = trace::span("store.commit").of(Part::STORE).since(since);
     if let Some(first) = writes.next() {
         draft = draft.below(first);
     }

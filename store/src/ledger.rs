@@ -9,6 +9,8 @@ pub(crate) mod conformance;
 pub mod embedded;
 pub mod etcd;
 
+use std::io;
+
 use bytes::Bytes;
 use muster_proto::record::Kind;
 use muster_store_core::change::Change;
@@ -46,10 +48,25 @@ pub enum LedgerError {
     Altered(String),
 }
 
+/// The disk that a ledger writes to, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    pub total: u64,
+    pub available: u64,
+    /// Kept free: with less than that, writes that add something are refused.
+    pub reserve: u64,
+}
+
 /// History that survives the process.
 ///
 /// Calls block. Only the writer thread and `spawn_blocking` reads make them.
 pub trait Ledger: Send + Sync + 'static {
+    /// What operators call this kind of ledger: the value of --engine.
+    fn engine(&self) -> &'static str;
+
+    /// The disk that it writes to; `None` if that is not one of this machine.
+    fn space(&self) -> Option<io::Result<Space>>;
+
     /// Reads every record back, and proves that none is missing. `recall` gets each change that history still holds.
     fn load(&self, recall: &mut dyn FnMut(Change)) -> Result<Memory, LedgerError>;
 

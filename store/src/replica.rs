@@ -21,10 +21,12 @@ use muster_etcd::requests::get;
 use muster_rpc::audit::AuditLog;
 use muster_rpc::clock::{SharedClock, SystemClock};
 use muster_rpc::http::serve_http;
+use muster_rpc::process_metrics;
 use muster_rpc::readiness::{Condition, Readiness};
 use muster_rpc::server::{Server, Stopped, bind};
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::tls::{self, Revocations};
+use muster_rpc::trace::Part;
 use muster_store_core::history::Revision;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -87,6 +89,7 @@ struct Conditions {
 pub async fn run(config: Config, etcd: EtcdConfig, shutdown: Shutdown) -> Result<(), RunError> {
     let http = bind("--http-listen", config.http_listen).await?;
     let mut registry = Registry::default();
+    process_metrics::register(&mut registry, "muster-store");
     let metrics = Metrics::register(&mut registry);
     metrics.leader.set(0);
     let clock = SystemClock::shared();
@@ -94,7 +97,7 @@ pub async fn run(config: Config, etcd: EtcdConfig, shutdown: Shutdown) -> Result
     tls::follow(&config.security, None, &mut registry, Arc::clone(&clock), &shutdown);
     let revocations = Revocations::default();
     let serving = Shutdown::new();
-    let server = Server::new(config.server.clone(), config.security.clone(), serving.clone());
+    let server = Server::new(config.server.clone(), config.security.clone(), serving.clone()).of(Part::STORE);
     let server = server.metered(&mut registry).audited(audit.clone());
     let server = server.revocations(revocations.clone()).open_to_anonymous(&OPEN_TO_ANONYMOUS);
     let server = server.with_face(kubernetes(config.kubernetes.as_ref()).await?);

@@ -12,6 +12,7 @@ use muster_rpc::server::{BindError, Face, ServeError, Server, Stopped, UnixSocke
 use muster_rpc::shutdown::Shutdown;
 use muster_rpc::telemetry::{self, TelemetryError};
 use muster_rpc::tls::{self, Revocations, Security};
+use muster_rpc::trace::Part;
 use prometheus_client::registry::Registry;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -131,7 +132,7 @@ pub async fn start(config: Config, shutdown: Shutdown) -> Result<Running, RunErr
     let (commits, clock) = (Arc::clone(store.commit_health()), Arc::clone(store.clock()));
     tokio::spawn(commit_health::follow(commits, clock, disk, shutdown.clone()));
     tls::follow(&config.security, None, &mut registry, SystemClock::shared(), &shutdown);
-    let server = Server::new(config.server, config.security, shutdown.clone());
+    let server = Server::new(config.server, config.security, shutdown.clone()).of(Part::STORE);
     let revocations = Revocations::default();
     revocations::follow(&store, revocations.clone(), shutdown.clone());
     let server = server.metered(&mut registry).identified(&store_id).audited(audit.clone());

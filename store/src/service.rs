@@ -17,6 +17,7 @@ mod priority_class;
 mod query;
 mod request_record;
 mod revocation;
+mod status;
 mod write_context;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::stream::{self, Stream};
+use jiff::Timestamp;
 use muster_grpc::records::{EncodedRecord, RecordList};
 use muster_proto::fence::Fence;
 use muster_proto::identity::Caller;
@@ -74,6 +76,7 @@ pub const NAMES: [&str; 11] = [
     "muster.v1.CertificateRequestService",
     "muster.v1.RevocationService",
     "muster.v1.JoinService",
+    "muster.v1.StoreService",
     HEARTBEAT,
 ];
 
@@ -95,14 +98,19 @@ pub struct Services {
     decisions: Option<Arc<DecisionLog>>,
     /// Of one of several stores. A single store's memory is always current.
     reads: Option<ReadIndex>,
+    /// Since when this process leads.
+    leading_since: Timestamp,
     shutdown: Shutdown,
 }
 
 type WatchStream<E> = Pin<Box<dyn Stream<Item = Result<WatchFrame<E>, Status>> + Send>>;
 
 impl Services {
+    /// The services of a store that leads from now on.
     pub fn new(store: Arc<Store>, shutdown: Shutdown) -> Self {
-        Self { store, streams: Arc::default(), authorities: None, decisions: None, reads: None, shutdown }
+        let leading_since = store.clock().wall();
+        let streams = Arc::default();
+        Self { store, streams, authorities: None, decisions: None, reads: None, leading_since, shutdown }
     }
 
     /// Answers with the certificates of this file to those who ask for the authorities.
@@ -155,6 +163,7 @@ impl Services {
             ))
             .add_service(limited!(muster_grpc::revocation_service_server::RevocationServiceServer<Self>))
             .add_service(limited!(muster_grpc::join_service_server::JoinServiceServer<Self>))
+            .add_service(limited!(muster_grpc::store_service_server::StoreServiceServer<Self>))
             .add_service(limited!(muster_grpc::heartbeat_service_server::HeartbeatServiceServer<Self>))
             .prepare()
     }

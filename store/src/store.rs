@@ -44,6 +44,7 @@ pub struct Store {
     queue: Queue,
     metrics: Metrics,
     commit_health: Arc<CommitHealth>,
+    policy: Policy,
     clock: SharedClock,
 }
 
@@ -81,6 +82,7 @@ impl Store {
             queue: Queue::new(&metrics),
             metrics,
             commit_health: Arc::new(CommitHealth::new(Arc::clone(&clock))),
+            policy,
             clock,
         }))
     }
@@ -148,6 +150,16 @@ impl Store {
 
     pub fn ledger(&self) -> &dyn Ledger {
         &*self.ledger
+    }
+
+    /// The same for a thread that may wait for the disk.
+    pub(crate) fn shared_ledger(&self) -> Arc<dyn Ledger> {
+        Arc::clone(&self.ledger)
+    }
+
+    /// The settings that writes are evaluated with.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     pub fn log(&self) -> &Arc<ChangeLog> {

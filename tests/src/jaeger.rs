@@ -82,6 +82,13 @@ impl Jaeger {
         answer.get("data").cloned()
     }
 
+    /// The names of the services that have sent spans.
+    pub fn services(&self) -> BTreeSet<String> {
+        let found = self.ask("/api/services").unwrap_or_default();
+        let names = found.as_array().into_iter().flatten();
+        names.filter_map(|name| Some(name.as_str()?.to_owned())).collect()
+    }
+
     /// The traces of a service with a span of that name and such a tag, each as its spans, the earliest first.
     pub fn traces(&self, service: &str, span: &str, tag: (&str, &str)) -> Vec<Vec<Span>> {
         let tags = http::percent_encoded(&serde_json::json!({ tag.0: tag.1 }).to_string());

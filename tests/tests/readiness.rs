@@ -37,6 +37,7 @@ const READING: [&str; 10] = [
     "muster.v1.CertificateRequestService",
     "muster.v1.RevocationService",
     "muster.v1.JoinService",
+    "muster.v1.StoreService",
 ];
 const FLEET: &str = "muster.v1.FleetService";
 const AGENT: &str = "muster.v1.AgentService";

@@ -22,6 +22,7 @@ use muster_rpc::process_metrics;
 use muster_rpc::readiness::Readiness;
 use muster_rpc::server::{Listener, ServeError, Server, Stopped};
 use muster_rpc::tls::{self, Revocations, Security};
+use muster_rpc::trace::Part;
 use muster_store_client::{EndpointError, StoreClient, StoreEndpoints, follow_revocations};
 use prometheus_client::registry::Registry;
 use rustix::process::{getegid, geteuid};
@@ -92,7 +93,8 @@ fn security_policy(config: &Config) -> PodSecurityPolicy {
 pub(super) fn connect(config: &Config) -> Result<StoreClient, EndpointError> {
     let endpoints = StoreEndpoints::new(config.stores.iter().cloned())
         .with_tls(config.client_tls.clone())
-        .with_keepalive(renewal_schedule::keepalive(config.lease_duration));
+        .with_keepalive(renewal_schedule::keepalive(config.lease_duration))
+        .of(Part::AGENT);
     StoreClient::connect(endpoints)
 }
 
@@ -146,8 +148,10 @@ impl Parts {
         if matches!(security, Security::MutualTls(_)) {
             tokio::spawn(follow_revocations(self.client.clone(), revocations.clone(), stop.clone()));
         }
-        let server =
-            Server::new(server, security, stop.clone()).metered(&mut registry).revocations(revocations);
+        let server = Server::new(server, security, stop.clone())
+            .of(Part::AGENT)
+            .metered(&mut registry)
+            .revocations(revocations);
         let routes = Routes::new(AgentServiceServer::new(self.service())).prepare();
         let readiness = self.readiness();
         if let Some(renewal) = self.certificate_renewal(&mut registry, &readiness) {

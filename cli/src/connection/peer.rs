@@ -31,6 +31,10 @@ impl Peer {
         Peer { role: "controller", address, settings, start: "`muster up` or muster-controller", timeout }
     }
 
+    pub(super) fn agent(address: String, timeout: Duration) -> Peer {
+        Peer { role: "agent", address, settings: "--agent", start: "`muster up` or muster-agent", timeout }
+    }
+
     /// The failure for the error of a call.
     pub(crate) fn failure(&self, error: ClientError) -> Failure {
         let Peer { role, address, settings, start, timeout } = self;
@@ -111,7 +115,7 @@ impl Peer {
         &self.address
     }
 
-    /// What the server is: `store` or `controller`.
+    /// What the server is: `store`, `controller` or `agent`.
     pub(crate) fn role(&self) -> &'static str {
         self.role
     }

@@ -43,7 +43,9 @@ pub(super) fn findings(certificates: &[Certificate], now: Timestamp) -> Vec<Find
         let name = if info.common_name.is_empty() { &info.serial } else { &info.common_name };
         let remedy = match level {
             Level::Note => "its processes read a new one from the same file, without a restart",
-            Level::Warning | Level::Unsafe => "replace the file: processes read it again, without a restart",
+            Level::Warning | Level::Unsafe | Level::Broken => {
+                "replace the file: processes read it again, without a restart"
+            }
         };
         Finding {
             level,

@@ -12,15 +12,34 @@ pub(super) struct Finding {
     pub(super) remedy: String,
 }
 
+impl Finding {
+    pub(super) fn new(level: Level, problem: impl Into<String>, remedy: impl Into<String>) -> Finding {
+        Finding { level, problem: problem.into(), remedy: remedy.into() }
+    }
+}
+
 /// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
+    /// Something does not work at the moment.
+    Broken,
     /// Healthy nodes will lose their pods, or failed nodes will keep theirs.
     Unsafe,
     /// It may be intended, but may surprise.
     Warning,
     /// Information.
     Note,
+}
+
+impl Level {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Level::Broken => "broken",
+            Level::Unsafe => "unsafe",
+            Level::Warning => "warning",
+            Level::Note => "note",
+        }
+    }
 }
 
 /// A zone that takes longer than this to clear is reported.

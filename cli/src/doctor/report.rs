@@ -2,11 +2,22 @@
 
 use std::time::Duration;
 
-use super::checks::Level;
+use serde_json::{Value, json};
+
+use super::checks::{Finding, Level};
 use super::forecast::{Clearing, Forecast, Span};
+use crate::print::wrap::{paragraph, wrap};
 use crate::print::{Cell, Paint, Table, age};
 
-pub(super) fn text(forecast: &Forecast, paint: Paint) -> String {
+pub(super) fn text(forecast: &Forecast, paint: Paint, width: usize) -> String {
+    let mut text = effects(forecast, paint, width);
+    text.push('\n');
+    text.push_str(&findings(&forecast.findings, paint, width));
+    text
+}
+
+/// What settings lead to.
+pub(super) fn effects(forecast: &Forecast, paint: Paint, width: usize) -> String {
     let mut table = Table::without_headers();
     table.push(["A failed node", ""]);
     for (label, span) in [
@@ -31,19 +42,62 @@ pub(super) fn text(forecast: &Forecast, paint: Paint) -> String {
     if let Some(partial) = &forecast.partial_zone {
         table.push([format!("  with {} nodes down", partial.failed), cleared(partial)]);
     }
-    let mut text = table.take(paint);
-    for finding in &forecast.findings {
+    table.take_within(paint, width)
+}
+
+/// What was found, and what to do about it.
+pub(super) fn findings(findings: &[Finding], paint: Paint, width: usize) -> String {
+    let of_finding = |finding: &Finding| {
+        let level = Cell::new(finding.level.word());
         let level = match finding.level {
-            Level::Unsafe => Cell::new("unsafe").bad(),
-            Level::Warning => Cell::new("warning").doubtful(),
-            Level::Note => Cell::new("note"),
+            Level::Broken | Level::Unsafe => level.bad(),
+            Level::Warning => level.doubtful(),
+            Level::Note => level,
         };
-        text.push_str(&format!("\n{}: {}\n  {}\n", level.painted(paint), finding.problem, finding.remedy));
+        // The colour must not count as width, so it comes after the text is broken into lines.
+        let problem = format!("{}: {}", finding.level.word(), finding.problem);
+        let problem = paragraph(&problem, width).replacen(finding.level.word(), &level.painted(paint), 1);
+        let remedy = wrap(&finding.remedy, width.saturating_sub(2));
+        let remedy: String = remedy.iter().map(|line| format!("  {line}\n")).collect();
+        format!("{problem}{remedy}")
+    };
+    match findings {
+        [] => "No problems found.\n".to_owned(),
+        findings => findings.iter().map(of_finding).collect::<Vec<_>>().join("\n"),
     }
-    if forecast.findings.is_empty() {
-        text.push_str("\nNo problems found.\n");
-    }
-    text
+}
+
+/// The same for programs. Times are in seconds.
+pub(super) fn as_document(forecast: &Forecast) -> Value {
+    json!({ "effects": effects_as_document(forecast), "findings": findings_as_document(&forecast.findings) })
+}
+
+pub(super) fn effects_as_document(forecast: &Forecast) -> Value {
+    let span = |span: Span| json!({ "least": span.least.as_secs_f64(), "most": span.most.as_secs_f64() });
+    let clearing = |clearing: &Clearing| {
+        json!({
+            "failedNodes": clearing.failed,
+            "nodesPerSecond": clearing.rate,
+            "clearedAfter": clearing.cleared_after.map(|time| time.as_secs_f64()),
+        })
+    };
+    json!({
+        "renewInterval": forecast.renew_interval.as_secs_f64(),
+        "unknownAfter": span(forecast.unknown),
+        "taintedAfter": span(forecast.tainted),
+        "evictedAfter": span(forecast.evicted),
+        "renewalsPerSecond": forecast.renewals_per_second,
+        "unchangedStatusesPerSecond": forecast.statuses_per_second,
+        "nodesPerZone": forecast.zone_nodes,
+        "podsPerZone": forecast.zone_pods,
+        "failedZone": clearing(&forecast.failed_zone),
+        "partialZone": forecast.partial_zone.as_ref().map(clearing),
+    })
+}
+
+pub(super) fn findings_as_document(findings: &[Finding]) -> Value {
+    let finding = |Finding { level, problem, remedy }: &Finding| json!({ "level": level.word(), "problem": problem, "remedy": remedy });
+    findings.iter().map(finding).collect()
 }
 
 fn between(span: Span) -> String {
@@ -84,10 +138,10 @@ mod tests {
     #[test]
     fn a_forecast_is_printed_with_its_findings() {
         let mut settings = defaults();
-        insta::assert_snapshot!("defaults", text(&forecast(&settings), Paint::Plain));
+        insta::assert_snapshot!("defaults", text(&forecast(&settings), Paint::Plain, usize::MAX));
         settings.grace = Duration::from_secs(15);
         settings.eviction_rate = 0.001;
         settings.zones = 20;
-        insta::assert_snapshot!("short_grace_period", text(&forecast(&settings), Paint::Plain));
+        insta::assert_snapshot!("short_grace_period", text(&forecast(&settings), Paint::Plain, usize::MAX));
     }
 }

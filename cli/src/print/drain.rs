@@ -6,7 +6,7 @@ use muster_proto::pb;
 
 use super::rows::or_none;
 use super::table::Table;
-use super::wrap::paragraph;
+use super::wrap::{hanging, paragraph};
 use super::{Cell, Paint, UNKNOWN, Word};
 
 /// The plan of a drain: each pod in order, with the action and the reason.
@@ -87,7 +87,13 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// A line for each change since the last call.
-    pub(crate) fn lines(&mut self, node: &str, response: &pb::DrainNodeResponse, paint: Paint) -> String {
+    pub(crate) fn lines(
+        &mut self,
+        node: &str,
+        response: &pb::DrainNodeResponse,
+        paint: Paint,
+        width: usize,
+    ) -> String {
         let mut text = String::new();
         for pod in &response.pods {
             let now = (pod.state(), pod.reason.clone());
@@ -100,7 +106,7 @@ impl Progress {
                 }
             };
             if is_change {
-                text.push_str(&line(pod, paint));
+                text.push_str(&line(pod, paint, width));
             }
         }
         if self.state != response.state() {
@@ -109,13 +115,13 @@ impl Progress {
             if matches!(self.state, State::Refused | State::Failed | State::Cancelled) {
                 return text; // The error of the command says it.
             }
-            text.push_str(&format!("node/{node}: {}\n", verdict(response)));
+            text.push_str(&hanging(&format!("node/{node}: {}", verdict(response)), width));
         }
         text
     }
 }
 
-fn line(pod: &pb::DrainPod, paint: Paint) -> String {
+fn line(pod: &pb::DrainPod, paint: Paint, width: usize) -> String {
     let reason = if pod.reason.is_empty() { String::new() } else { format!(" ({})", pod.reason) };
     use pb::{DrainPodAction as Action, DrainPodState as State};
     let doing = match (pod.state(), pod.action()) {
@@ -128,13 +134,17 @@ fn line(pod: &pb::DrainPod, paint: Paint) -> String {
         (State::Stays, _) => "stays",
         (State::Unspecified, _) => UNKNOWN,
     };
-    let cell = Cell::new(format!("{doing}{reason}")).on_one_line();
-    let cell = match pod.state() {
-        State::Gone => cell.good(),
-        State::Blocked => cell.bad(),
-        _ => cell,
+    let doing_cell = Cell::new(doing);
+    let doing_cell = match pod.state() {
+        State::Gone => doing_cell.good(),
+        State::Blocked => doing_cell.bad(),
+        _ => doing_cell,
     };
-    format!("pod/{} {}\n", name(pod), cell.painted(paint))
+    let plain = format!("pod/{} {doing}{reason}", name(pod)).replace(char::is_control, " ");
+    // The colour must not count as width, so it comes after the text is broken into lines.
+    let behind_the_name = format!(" {doing}");
+    let painted = format!(" {}", doing_cell.painted(paint));
+    hanging(&plain, width).replacen(&behind_the_name, &painted, 1)
 }
 
 fn name(pod: &pb::DrainPod) -> String {

@@ -22,7 +22,7 @@ pub(crate) fn explanation(response: &pb::ExplainNodeResponse, paint: Paint, widt
         head.push(["Last seen".to_owned(), last_seen(silence, now)]);
     }
     if let Some(zone) = &response.zone {
-        for (label, cell) in of_zone(zone, response.excluded) {
+        for (label, cell) in of_zone(zone, response) {
             head.push([Cell::new(label), cell]);
         }
     }
@@ -94,18 +94,25 @@ fn last_seen(silence: &pb::NodeSilence, now: Option<Timestamp>) -> String {
     format!("{ago}{by}{}{}", grace.unwrap_or_default(), deadline.unwrap_or_default())
 }
 
-fn of_zone(zone: &pb::FleetZone, excluded: bool) -> Vec<(&'static str, Cell)> {
+fn of_zone(zone: &pb::FleetZone, response: &pb::ExplainNodeResponse) -> Vec<(&'static str, Cell)> {
     let name = or_none(&zone.name);
-    let counted = if excluded { "; this node is excluded from the count" } else { "" };
+    let counted = if response.excluded { "; this node is excluded from the count" } else { "" };
     let mut rows = vec![
         ("Zone", Cell::new(format!("{name}: {} of {} nodes unhealthy{counted}", zone.unhealthy, zone.nodes))),
         ("Zone state", zone_state(zone.state())),
         ("Zone rate", Cell::new(format!("{}, {} in its queue", rate(zone.rate), zone.queue_length))),
     ];
-    if !zone.reason.is_empty() {
-        rows.push(("Zone reason", Cell::new(&zone.reason)));
+    let reason = sentences_not_in(&zone.reason, &response.summary);
+    if !reason.is_empty() {
+        rows.push(("Zone reason", Cell::new(reason)));
     }
     rows
+}
+
+/// The sentences of a text that another one does not have: what is above need not be read twice.
+fn sentences_not_in(text: &str, other: &str) -> String {
+    let sentences = text.split_inclusive(". ").filter(|sentence| !other.contains(sentence.trim_end()));
+    sentences.collect::<String>().trim_end().to_owned()
 }
 
 fn explanations(
@@ -140,7 +147,9 @@ fn explanations(
         }
         table
     };
-    format!("\n{}", widest_that_fits(table, width).take_within(paint, width))
+    let has_inputs = explanations.iter().any(|it| !it.inputs.is_empty());
+    let mut table = if has_inputs { widest_that_fits(table, width) } else { table(false) };
+    format!("\n{}", table.take_within(paint, width))
 }
 
 fn pods(pods: &[pb::PodExplanation], now: Option<Timestamp>, paint: Paint, width: usize) -> String {

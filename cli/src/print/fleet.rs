@@ -137,7 +137,8 @@ pub(crate) fn zones(zones: &[pb::FleetZone], now: Option<Timestamp>, paint: Pain
         let mut table = Table::new(headers[..if is_full { headers.len() } else { 7 }].iter().copied());
         for zone in zones {
             let next = match (moment(zone.next_taint_at.as_ref()), now) {
-                (Some(next), Some(now)) => format!("in {}", age::until(next, now)),
+                // Without a queue nobody waits for that moment.
+                (Some(next), Some(now)) if zone.queue_length > 0 => format!("in {}", age::until(next, now)),
                 _ => "-".to_owned(),
             };
             let excluded = match zone.excluded {

@@ -40,6 +40,12 @@ impl Cell {
         self.coloured(AnsiColor::Red)
     }
 
+    /// With more text behind it.
+    #[must_use]
+    pub(crate) fn followed_by(self, more: &str) -> Cell {
+        Cell { text: format!("{}{more}", self.text), ..self }
+    }
+
     fn coloured(self, colour: AnsiColor) -> Cell {
         Cell { style: Style::new().fg_color(Some(Color::Ansi(colour))), ..self }
     }

@@ -24,6 +24,20 @@ pub(crate) fn paragraph(text: &str, width: usize) -> String {
     wrap(text, width).iter().map(|line| format!("{line}\n")).collect()
 }
 
+/// A text in lines of that width, the later ones indented.
+pub(crate) fn hanging(text: &str, width: usize) -> String {
+    const INDENT: &str = "    ";
+    let mut lines = wrap(text, width).into_iter();
+    let first = lines.next().unwrap_or_default();
+    let rest = lines.collect::<Vec<_>>().join(" ");
+    if rest.is_empty() {
+        return format!("{first}\n");
+    }
+    let rest = wrap(&rest, width.saturating_sub(INDENT.len()));
+    let rest: String = rest.iter().map(|line| format!("{INDENT}{line}\n")).collect();
+    format!("{first}\n{rest}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,5 +50,8 @@ mod tests {
         assert_eq!(wrap("a node.kubernetes.io/x b", 8), ["a", "node.kubernetes.io/x", "b"]);
         assert_eq!(wrap("漢字 漢字", 5), ["漢字", "漢字"], "a wide character takes two columns");
         assert_eq!(paragraph("one two", 3), "one\ntwo\n");
+        assert_eq!(hanging("one two three", 80), "one two three\n");
+        assert_eq!(hanging("one two three four", 11), "one two\n    three\n    four\n");
+        assert_eq!(hanging("", 80), "\n");
     }
 }

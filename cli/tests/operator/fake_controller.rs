@@ -16,6 +16,7 @@ type Answers<T> = tokio_stream::Iter<std::vec::IntoIter<Result<T, Status>>>;
 #[derive(Clone, Default)]
 pub(crate) struct Responses {
     pub(crate) fleet: pb::Fleet,
+    pub(crate) settings: Option<pb::ControllerSettings>,
     pub(crate) explanation: pb::ExplainNodeResponse,
     pub(crate) pod: pb::ExplainPodResponse,
     pub(crate) drain: Vec<pb::DrainNodeResponse>,
@@ -51,7 +52,10 @@ impl FakeController {
         let calls = Arc::new(Mutex::new(Vec::new()));
         let service = FakeFleetService { responses, calls: Arc::clone(&calls) };
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = tonic::transport::Server::builder().add_service(FleetServiceServer::new(service));
+        let (_, health) = tonic_health::server::health_reporter();
+        let server = tonic::transport::Server::builder()
+            .add_service(FleetServiceServer::new(service))
+            .add_service(health);
         tokio::spawn(server.serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
             let _ = stopped.await;
         }));
@@ -87,7 +91,8 @@ impl FleetService for FakeFleetService {
 
     async fn get_fleet(&self, _: Request<pb::GetFleetRequest>) -> Answer<pb::GetFleetResponse> {
         self.record(Call::Fleet)?;
-        Ok(Response::new(pb::GetFleetResponse { fleet: Some(self.responses.fleet.clone()) }))
+        let fleet = Some(self.responses.fleet.clone());
+        Ok(Response::new(pb::GetFleetResponse { fleet, settings: self.responses.settings.clone() }))
     }
 
     async fn watch_fleet(&self, request: Request<pb::WatchFleetRequest>) -> Answer<Self::WatchFleetStream> {

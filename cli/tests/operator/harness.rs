@@ -99,6 +99,11 @@ impl Harness {
         path.to_str().unwrap().to_owned()
     }
 
+    /// The store's URL.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.store.as_ref().unwrap().address)
+    }
+
     /// A client of the store.
     pub(crate) fn client(&self) -> StoreClient {
         let address = self.store.as_ref().unwrap().address;

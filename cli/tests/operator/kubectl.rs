@@ -309,7 +309,7 @@ async fn the_servers_and_kinds_are_listed_with_their_versions() {
     let version = env!("CARGO_PKG_VERSION");
     let client = harness.muster("version --client").await.ok();
     assert!(client.contains(&format!("client      {version}")), "{client}");
-    // The fake controller has no health service, so its version is not known.
+    // The fake controller does not say its version.
     let shown = harness.muster("version").await;
     assert!(shown.out.contains(&format!("store        {version}   ")), "{}{}", shown.out, shown.err);
     let info = harness.muster("cluster-info").await.ok();

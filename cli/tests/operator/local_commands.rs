@@ -55,6 +55,31 @@ async fn every_command_has_a_manual_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_manual_page_of_a_command_says_what_its_help_says() {
+    let harness = Harness::empty();
+    harness.muster("manual pages").await.ok();
+    let help = harness.muster("--help").await.ok();
+    let commands = help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+    let starts =
+        commands.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
+    let names: Vec<&str> = starts.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.len() >= 30, "{names:?}");
+    for name in names.into_iter().filter(|name| *name != "help") {
+        let help = harness.muster(&format!("{name} --help")).await.ok();
+        let page = std::fs::read_to_string(harness.path("pages").join(format!("muster-{name}.1")));
+        let page =
+            page.unwrap_or_else(|error| panic!("{name}: {error}")).replace('\\', "").replace("*(Aq", "'");
+        let summary = help.lines().next().unwrap();
+        assert!(page.contains(summary), "the page of {name} has no `{summary}`");
+        for flag in help.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 3) {
+            let flag = flag.trim_end_matches(|end: char| !end.is_ascii_alphanumeric());
+            let flag = flag.split(['=', '[', '`']).next().unwrap();
+            assert!(page.contains(flag), "the page of {name} has no {flag}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_checks_the_flags() {
     let harness = Harness::empty();
     let report = harness.muster("doctor --nodes 5000 --zones 4").await.ok();
@@ -70,6 +95,9 @@ async fn the_doctor_checks_the_flags() {
     for flag in ["--tls-cert certificates/admin.crt expires in", "--tls-ca certificates/ca.crt expires in"] {
         assert!(report.contains(flag), "{report}");
     }
+    let document = harness.muster("doctor --nodes 5000 --zones 4 -o json").await.ok();
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["effects"]["nodesPerZone"], 1250);
     for wrong in
         ["--nodes 0", "--unhealthy-zone-threshold 2", "--node-eviction-rate -1", "--node-monitor-period x"]
     {

@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
 mod connection;
+mod doctor_live;
 mod fake_controller;
 mod fleet;
 mod harness;
+mod joining;
 mod kubectl;
 mod local_commands;
 mod manifests;

@@ -11,8 +11,8 @@ use muster_store_client::{ListOptions, Resource};
 
 use crate::harness::{Harness, sample};
 
-/// The example of the Kubernetes documentation on nodes.
-const KUBERNETES_EXAMPLE: &str = r#"{"kind":"Node","apiVersion":"v1","metadata":{"name":"10.240.79.157","labels":{"name":"my-first-k8s-node"}}}"#;
+/// The example of the Kubernetes documentation on nodes, as it is there.
+const KUBERNETES_EXAMPLE: &str = include_str!("../../../tests/manifests/node.json");
 
 fn all_samples() -> String {
     [

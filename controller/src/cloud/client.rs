@@ -12,6 +12,7 @@ use muster_proto::node::NodeStatus;
 use muster_proto::pb;
 use muster_rpc::layers::trace::{Inject, InjectLayer};
 use muster_rpc::tls::{ClientTls, Target};
+use muster_rpc::trace::Part;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 use tower::Layer;
@@ -53,7 +54,7 @@ impl CloudClient {
     /// When the address cannot be used.
     pub fn connect(endpoint: &CloudEndpoint) -> Result<CloudClient, EndpointError> {
         let target = target(endpoint)?;
-        let channel = InjectLayer.layer(target.connect_lazy()).to(target.uri());
+        let channel = InjectLayer.layer(target.connect_lazy()).to(target.uri()).of(Some(Part::CONTROLLER));
         let service = CloudProviderServiceClient::new(channel);
         Ok(CloudClient { service, deadline: endpoint.deadline })
     }

@@ -55,6 +55,7 @@ use crate::layers::trace::TraceLayer;
 use crate::readiness::Readiness;
 use crate::shutdown::Shutdown;
 use crate::tls::{self, Revocations, Security, ServerTls};
+use crate::trace::Part;
 use muster_proto::ERROR_DOMAIN;
 
 /// The most connections without a certificate.
@@ -171,6 +172,7 @@ pub struct Server {
     shutdown: Shutdown,
     metrics: Option<CallMetrics>,
     store_id: StoreIdLayer,
+    part: Option<Part>,
     audit: Option<AuditLog>,
     revocations: Revocations,
     open_methods: HashSet<String>,
@@ -186,6 +188,7 @@ impl Server {
             shutdown,
             metrics: None,
             store_id: StoreIdLayer::default(),
+            part: None,
             audit: None,
             revocations: Revocations::default(),
             open_methods: HashSet::new(),
@@ -232,6 +235,12 @@ impl Server {
         Server { store_id: StoreIdLayer::new(HeaderValue::try_from(store_id).ok()), ..self }
     }
 
+    /// Names the part that serves, for the spans of a process in which several do.
+    #[must_use]
+    pub fn of(self, part: Part) -> Server {
+        Server { part: Some(part), ..self }
+    }
+
     /// Logs denials and writes, if there is a log.
     #[must_use]
     pub fn audited(self, log: Option<AuditLog>) -> Server {
@@ -261,7 +270,7 @@ impl Server {
         // Outermost first: span, metrics and audit log include calls that are not admitted, and an expired deadline
         // releases the call's permit.
         let service = ServiceBuilder::new()
-            .layer(TraceLayer)
+            .layer(TraceLayer { part: self.part })
             .layer(CallMetricsLayer::new(self.metrics.clone(), descriptors)?)
             // Outside of the audit log and of admission, which judge the true caller.
             .layer(MapRequestLayer::new({

@@ -21,7 +21,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use self::span_logs::{KeepLines, Traced};
-use crate::trace;
+use crate::trace::{self, Part};
 
 mod span_logs;
 
@@ -94,25 +94,29 @@ pub enum TelemetryError {
 #[must_use = "spans still queued are lost unless the guard is shut down"]
 #[derive(Debug)]
 pub struct TelemetryGuard {
-    provider: Option<SdkTracerProvider>,
+    /// One for the process and one for each of its parts; none without a collector.
+    providers: Vec<SdkTracerProvider>,
 }
 
 impl TelemetryGuard {
     /// Whether spans are sent to a collector.
     pub fn exports(&self) -> bool {
-        self.provider.is_some()
+        !self.providers.is_empty()
     }
 
     /// Sends what is still queued, within a few seconds, whether or not the collector answers.
     pub async fn shutdown(self) {
-        let Some(provider) = self.provider else { return };
-        // The flush blocks while the exporter needs the runtime's threads, so it runs on a blocking thread.
-        let flushed =
-            tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_TIMEOUT)).await;
-        match flushed {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the last spans did not reach the collector"),
-            Err(error) => tracing::warn!(%error, "the flush of the last spans failed"),
+        // The flush blocks while the exporter needs the runtime's threads, so each runs on a blocking thread.
+        let flush = |provider: SdkTracerProvider| {
+            tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_TIMEOUT))
+        };
+        let flushing: Vec<_> = self.providers.into_iter().map(flush).collect();
+        for flushed in flushing {
+            match flushed.await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "the last spans did not reach the collector"),
+                Err(error) => tracing::warn!(%error, "the flush of the last spans failed"),
+            }
         }
     }
 }
@@ -123,21 +127,47 @@ impl TelemetryGuard {
 /// # Errors
 /// When the log level or the collector's URL is invalid.
 pub fn init(service_name: &str, flags: &TelemetryFlags) -> Result<TelemetryGuard, TelemetryError> {
+    init_with_parts(service_name, &[], flags)
+}
+
+/// The same for a process in which several parts run, whose spans are of services of their own.
+///
+/// # Errors
+/// When the log level or the collector's URL is invalid.
+pub fn init_with_parts(
+    service_name: &str,
+    parts: &[Part],
+    flags: &TelemetryFlags,
+) -> Result<TelemetryGuard, TelemetryError> {
     let log_filter = EnvFilter::try_new(&flags.log_level)?;
     if tracing::dispatcher::has_been_set() {
-        return Ok(TelemetryGuard { provider: None });
+        return Ok(TelemetryGuard { providers: Vec::new() });
     }
     let endpoint = flags.otlp_endpoint.clone().or_else(standard_endpoint);
     let ratio = flags.trace_sample_ratio.or_else(standard_ratio).unwrap_or(SAMPLE_RATIO);
-    let provider = endpoint.map(|url| provider(service_name, &url, ratio)).transpose()?;
-
+    let mut providers = Vec::new();
+    if let Some(url) = endpoint {
+        providers.push(provider(resource(service_name, standard_service_name()), &url, ratio)?);
+        for Part(part) in parts {
+            providers.push(provider(resource(part, Some((*part).to_owned())), &url, ratio)?);
+        }
+    }
     let lines = log_lines(flags.log_format, io::stderr, io::stderr().is_terminal());
-    let kept = provider.is_some().then_some(KeepLines);
+    let kept = (!providers.is_empty()).then_some(KeepLines);
     let installed =
         tracing_subscriber::registry().with(lines.and_then(kept).with_filter(log_filter)).try_init();
     // Another thread may have installed one at the same time; that one stays.
-    let provider = provider.filter(|provider| installed.is_ok() && trace::install(provider.tracer("muster")));
-    Ok(TelemetryGuard { provider })
+    if installed.is_err() || !install_tracers(&providers, parts) {
+        providers.clear();
+    }
+    Ok(TelemetryGuard { providers })
+}
+
+/// Installs the tracers of the providers, the first of which is that of the process; false if there are none or others.
+fn install_tracers(providers: &[SdkTracerProvider], parts: &[Part]) -> bool {
+    let mut tracers = providers.iter().map(|provider| provider.tracer("muster"));
+    let Some(own) = tracers.next() else { return false };
+    trace::install_with_parts(own, parts.iter().copied().zip(tracers).collect())
 }
 
 /// The layer that writes the log.
@@ -178,7 +208,12 @@ fn standard_ratio() -> Option<f64> {
     }
 }
 
-fn provider(service_name: &str, endpoint: &str, ratio: f64) -> Result<SdkTracerProvider, TelemetryError> {
+/// The name of the process's service from OpenTelemetry's variable.
+fn standard_service_name() -> Option<String> {
+    std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty())
+}
+
+fn provider(resource: Resource, endpoint: &str, ratio: f64) -> Result<SdkTracerProvider, TelemetryError> {
     // Without a runtime the exporter's connection would panic instead of failing.
     tokio::runtime::Handle::try_current().map_err(|_| TelemetryError::NoRuntime)?;
     let exporter = opentelemetry_otlp::SpanExporter::builder()
@@ -188,14 +223,14 @@ fn provider(service_name: &str, endpoint: &str, ratio: f64) -> Result<SdkTracerP
         .build()?;
     Ok(SdkTracerProvider::builder()
         .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
-        .with_resource(resource(service_name))
+        .with_resource(resource)
         .with_batch_exporter(exporter)
         .build())
 }
 
-/// The resource attributes of the spans. The operator's OTEL_ variables take precedence over ours.
-fn resource(service_name: &str) -> Resource {
-    let name = std::env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
+/// The resource attributes of the spans. The operator's OTEL_ variables take precedence over ours, except over a name that
+/// is given here.
+fn resource(service_name: &str, name: Option<String>) -> Resource {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let host = host.as_deref().map_or("localhost", str::trim);
     let builder = Resource::builder_empty()
@@ -251,20 +286,20 @@ mod tests {
         let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", unused.local_addr().unwrap());
         drop(unused);
-        let provider = provider("muster-test", &endpoint, 1.0).unwrap();
+        let provider = provider(resource("muster-test", None), &endpoint, 1.0).unwrap();
         let tracer = provider.tracer("muster");
         // More than the queue holds: what does not fit is dropped, not waited for.
         for _ in 0..5_000 {
             drop(tracer.start("call"));
         }
-        let guard = TelemetryGuard { provider: Some(provider) };
+        let guard = TelemetryGuard { providers: vec![provider] };
         let patience = 2 * FLUSH_TIMEOUT;
         tokio::time::timeout(patience, guard.shutdown()).await.expect("the stop is bounded");
     }
 
     #[test]
     fn a_collector_needs_a_runtime_and_says_so() {
-        let error = provider("muster-test", "http://127.0.0.1:1", 1.0).unwrap_err();
+        let error = provider(resource("muster-test", None), "http://127.0.0.1:1", 1.0).unwrap_err();
         assert!(matches!(error, TelemetryError::NoRuntime), "{error}");
     }
 }

@@ -22,18 +22,46 @@ mod traceparent;
 pub use opentelemetry::trace::SpanKind;
 pub use traceparent::Traceparent;
 
-/// The tracer of this process; none without a collector.
-static TRACER: OnceLock<SdkTracer> = OnceLock::new();
+/// The tracers of this process; none without a collector.
+static TRACERS: OnceLock<Tracers> = OnceLock::new();
+
+/// The tracers of a process: its own, and one for each part of Muster that it names as a service.
+struct Tracers {
+    own: SdkTracer,
+    parts: Vec<(Part, SdkTracer)>,
+}
+
+impl Tracers {
+    fn of(&self, part: Option<Part>) -> &SdkTracer {
+        let named = self.parts.iter().find(|(name, _)| Some(*name) == part);
+        named.map_or(&self.own, |(_, tracer)| tracer)
+    }
+}
+
+/// A part of Muster by the name of its service, such as `muster-store`. Where a process is one part, it has no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part(pub &'static str);
+
+impl Part {
+    pub const STORE: Part = Part("muster-store");
+    pub const CONTROLLER: Part = Part("muster-controller");
+    pub const AGENT: Part = Part("muster-agent");
+}
 
 /// Installs the tracer of the process; returns false if there was one. Called by `telemetry`, and by tests that check
 /// spans.
 pub fn install(tracer: SdkTracer) -> bool {
-    TRACER.set(tracer).is_ok()
+    install_with_parts(tracer, Vec::new())
+}
+
+/// The same for a process in which several parts run: the spans of each go to a tracer of its own.
+pub fn install_with_parts(own: SdkTracer, parts: Vec<(Part, SdkTracer)>) -> bool {
+    TRACERS.set(Tracers { own, parts }).is_ok()
 }
 
 /// Whether this process creates spans.
 pub fn is_on() -> bool {
-    TRACER.get().is_some()
+    TRACERS.get().is_some()
 }
 
 /// The `traceparent` of the current span, if it is being recorded.
@@ -55,7 +83,14 @@ fn place(context: &Context) -> Option<Traceparent> {
 
 /// A span of that name, to be started; its parent is the current span unless another one is set.
 pub fn span(name: impl Into<Cow<'static, str>>) -> Draft {
-    Draft { name: name.into(), kind: SpanKind::Internal, parent: None, links: Vec::new(), start: None }
+    Draft {
+        name: name.into(),
+        kind: SpanKind::Internal,
+        parent: None,
+        part: None,
+        links: Vec::new(),
+        start: None,
+    }
 }
 
 /// The name, parent, links and attributes of a span to be started.
@@ -64,6 +99,8 @@ pub struct Draft {
     name: Cow<'static, str>,
     kind: SpanKind,
     parent: Option<Traceparent>,
+    /// `None` for that of the current span.
+    part: Option<Part>,
     links: Vec<Traceparent>,
     start: Option<Timestamp>,
 }
@@ -86,6 +123,12 @@ impl Draft {
         Draft { parent: Some(parent), ..self }
     }
 
+    /// As a span of that part. Without it a span belongs to the part of the current span.
+    #[must_use]
+    pub fn of(self, part: impl Into<Option<Part>>) -> Draft {
+        Draft { part: part.into().or(self.part), ..self }
+    }
+
     /// With links to spans that caused it but are not its parents.
     #[must_use]
     pub fn linked_to(mut self, others: impl IntoIterator<Item = Traceparent>) -> Draft {
@@ -105,9 +148,11 @@ impl Draft {
             Some(parent) => Context::new().with_remote_span_context(parent.context()),
             None => Context::current(),
         };
-        let Some(tracer) = TRACER.get() else {
+        let Some(tracers) = TRACERS.get() else {
             return Span(place(&parent).map(|_| parent));
         };
+        let part = self.part.or_else(|| Context::map_current(|current| current.get::<Part>().copied()));
+        let tracer = tracers.of(part);
         let mut builder = SpanBuilder::from_name(self.name).with_kind(self.kind);
         builder.start_time = self.start.map(SystemTime::from);
         if !self.links.is_empty() {
@@ -115,11 +160,16 @@ impl Draft {
             builder.links = Some(links.collect());
         }
         let span = tracer.build_with_context(builder, &parent);
-        Span(Some(if span.is_recording() {
+        let context = if span.is_recording() {
             Context::new().with_span(span)
         } else {
             Context::new().with_remote_span_context(span.span_context().clone())
-        }))
+        };
+        // Only where it makes a difference: a value in a context is an allocation.
+        match part.filter(|_| !tracers.parts.is_empty()) {
+            Some(part) => Span(Some(context.with_value(part))),
+            None => Span(Some(context)),
+        }
     }
 }
 

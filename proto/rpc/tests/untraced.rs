@@ -27,7 +27,7 @@ async fn passed_on(traceparent: Option<&str>) -> [Option<String>; 2] {
     if let Some(traceparent) = traceparent {
         request.headers_mut().insert("traceparent", traceparent.parse().unwrap());
     }
-    let response = TraceLayer.layer(handler).oneshot(request).await.unwrap();
+    let response = TraceLayer::default().layer(handler).oneshot(request).await.unwrap();
     response.extensions().get::<[Option<String>; 2]>().cloned().unwrap()
 }
 

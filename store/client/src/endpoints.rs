@@ -11,6 +11,7 @@ use muster_proto::identity::ServerRole;
 use muster_rpc::clock::{SharedClock, SystemClock};
 use muster_rpc::layers::trace::{Inject, InjectLayer};
 use muster_rpc::tls::{ClientTls, Target};
+use muster_rpc::trace::Part;
 use tonic::transport::{Channel, Endpoint};
 use tower::Layer;
 
@@ -42,6 +43,8 @@ pub struct StoreEndpoints {
     pub keepalive_timeout: Duration,
     /// The clock for the retries of watches.
     pub clock: SharedClock,
+    /// Whose calls these are, for the spans of a process in which several parts run.
+    pub part: Option<Part>,
 }
 
 impl StoreEndpoints {
@@ -53,6 +56,12 @@ impl StoreEndpoints {
     #[must_use]
     pub fn with_tls(self, tls: Option<ClientTls>) -> StoreEndpoints {
         StoreEndpoints { tls, ..self }
+    }
+
+    /// Names the part that calls.
+    #[must_use]
+    pub fn of(self, part: Part) -> StoreEndpoints {
+        StoreEndpoints { part: Some(part), ..self }
     }
 
     /// Sets the keepalive interval and timeout.
@@ -112,6 +121,7 @@ impl Default for StoreEndpoints {
             keepalive_interval: Duration::from_secs(10),
             keepalive_timeout: Duration::from_secs(5),
             clock: SystemClock::shared(),
+            part: None,
         }
     }
 }
@@ -136,6 +146,7 @@ pub(crate) struct Ring {
     transports: RwLock<Vec<Transport>>,
     current: AtomicUsize,
     identity: Arc<StoreIdentity>,
+    part: Option<Part>,
 }
 
 impl Ring {
@@ -146,8 +157,9 @@ impl Ring {
             return Err(EndpointError::None);
         }
         let identity = Arc::new(StoreIdentity::new(targets.len()));
-        let transports = RwLock::new(targets.iter().map(|target| dial(target, &identity)).collect());
-        Ok(Ring { targets, transports, current: AtomicUsize::new(0), identity })
+        let transports =
+            RwLock::new(targets.iter().map(|target| dial(target, &identity, endpoints.part)).collect());
+        Ok(Ring { targets, transports, current: AtomicUsize::new(0), identity, part: endpoints.part })
     }
 
     pub(crate) fn identity(&self) -> &StoreIdentity {
@@ -168,7 +180,7 @@ impl Ring {
     pub(crate) fn redial(&self) {
         let mut transports = self.transports.write().unwrap_or_else(PoisonError::into_inner);
         let index = self.current.load(Ordering::Relaxed) % transports.len();
-        transports[index] = dial(&self.targets[index], &self.identity);
+        transports[index] = dial(&self.targets[index], &self.identity, self.part);
         drop(transports);
         self.move_on_from(index);
     }
@@ -185,8 +197,8 @@ impl Ring {
     }
 }
 
-fn dial(target: &Target, identity: &Arc<StoreIdentity>) -> Transport {
-    let traced = InjectLayer.layer(target.connect_lazy()).to(target.uri());
+fn dial(target: &Target, identity: &Arc<StoreIdentity>, part: Option<Part>) -> Transport {
+    let traced = InjectLayer.layer(target.connect_lazy()).to(target.uri()).of(part);
     let url = target.uri().to_string();
     Identified::new(traced, url.trim_end_matches('/'), Arc::clone(identity))
 }

@@ -184,7 +184,7 @@ pub(crate) fn was_never_sent(status: &Status) -> bool {
 }
 
 /// Whether the store did nothing and another one may do it: it does not lead, or cannot say whether a read is current.
-fn is_for_another_store(status: &Status) -> bool {
+pub fn is_for_another_store(status: &Status) -> bool {
     let is_of_store = |reason: &str| matches!(reason, "NOT_LEADER" | "READ_NOT_CONFIRMED");
     status.code() == Code::Unavailable
         && status

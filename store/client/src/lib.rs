@@ -31,7 +31,7 @@ mod fixtures;
 pub use cache::Cache;
 pub use client::{Renewal, StoreClient};
 pub use endpoints::{EndpointError, StoreEndpoints, Transport};
-pub use error::ClientError;
+pub use error::{ClientError, is_for_another_store};
 pub use options::{DeleteOptions, EvictOptions, List, ListOptions, Preconditions, Unreadable, VersionMatch};
 pub use resource::{HasStatus, Named, Resource, Stored};
 pub use revocations::follow_revocations;

@@ -47,7 +47,7 @@ use self::format::Tag;
 pub use self::format::{FormatError, StoreId, is_empty_volume, move_into};
 pub use self::inspect::{Contents, Inspection, Salvage, contents, inspect, salvage};
 use self::journal::{Head, Journal, SEGMENT, SHORT_SEGMENT};
-use super::{Ledger, LedgerError};
+use super::{Ledger, LedgerError, Space};
 
 const JOURNAL: &str = "journal";
 /// The flag that names the data directory.
@@ -234,12 +234,17 @@ impl EmbeddedLedger {
         self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What writes that add something must leave: a reserve, and room for another checkpoint.
+    fn kept_free(&self) -> u64 {
+        RESERVE + self.checkpoint_bytes.load(Ordering::Relaxed)
+    }
+
     fn check_space(&self, bytes: u64, frees_space: bool) -> Result<(), LedgerError> {
         let available =
             self.disk.available(&self.directory).map_err(|e| LedgerError::Failed(e.to_string()))?;
         let smallest = if frees_space { SHORT_SEGMENT } else { SEGMENT };
         let segment = if self.journal.needs_segment(bytes) { smallest.max(bytes) } else { 0 };
-        let kept = if frees_space { 0 } else { RESERVE + self.checkpoint_bytes.load(Ordering::Relaxed) };
+        let kept = if frees_space { 0 } else { self.kept_free() };
         let reserve = kept + segment;
         if available < reserve {
             // A checkpoint may free segments of the journal.
@@ -251,6 +256,19 @@ impl EmbeddedLedger {
 }
 
 impl Ledger for EmbeddedLedger {
+    fn engine(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn space(&self) -> Option<io::Result<Space>> {
+        let space = || {
+            let (total, available) =
+                (self.disk.total(&self.directory)?, self.disk.available(&self.directory)?);
+            Ok(Space { total, available, reserve: self.kept_free() })
+        };
+        Some(space())
+    }
+
     fn load(&self, recall: &mut dyn FnMut(Change)) -> Result<Memory, LedgerError> {
         let memory = self.load_proven(recall)?;
         // What was found counts as acknowledged from now on, so it must be durable.

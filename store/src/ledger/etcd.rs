@@ -16,6 +16,7 @@ mod packs;
 mod transfer;
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub use self::kv::{BlockingClient, Kv};
 use self::outcome::Proof;
 use self::packs::Packs;
 pub use self::transfer::{Import, ImportError};
-use super::{Ledger, LedgerError};
+use super::{Ledger, LedgerError, Space};
 
 /// The most operations of one transaction, and the most bytes unless a single record is larger. etcd's own limits, 128
 /// operations and 1.5 MiB, are the operator's to change and cannot be asked for.
@@ -392,6 +393,14 @@ impl State {
 }
 
 impl Ledger for EtcdLedger {
+    fn engine(&self) -> &'static str {
+        "etcd"
+    }
+
+    fn space(&self) -> Option<io::Result<Space>> {
+        None
+    }
+
     fn load(&self, recall: &mut dyn FnMut(Change)) -> Result<Memory, LedgerError> {
         let memory = self.load_proven(recall)?;
         let mut state = self.state();

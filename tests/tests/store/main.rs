@@ -14,5 +14,6 @@ mod objects;
 mod pods;
 mod priority_classes;
 mod server_role;
+mod status;
 mod store_id;
 mod watch;

@@ -55,6 +55,9 @@ fn a_certificate_of_a_node_does_not_pass_for_the_store() {
     let (code, printed) = muster_as_admin(&authority, &["get", "nodes", "--store", &url]);
     assert_eq!(code, Some(6), "{printed}");
     assert!(printed.contains(&refusal), "{printed}");
+    let (code, printed) = muster_as_admin(&authority, &["doctor", "--live", "--store", &url]);
+    assert_eq!(code, Some(6), "{printed}");
+    assert!(printed.contains(&refusal), "{printed}");
 
     let agent = tls_flags(&authority, "node:n1", "muster:nodes").iter().fold(
         host.agent("n1", &url),

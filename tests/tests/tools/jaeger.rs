@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test says what broke by panicking")]
 
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use muster_proto::pb;
@@ -9,7 +10,7 @@ use muster_tests::agent_process::{is_ready, is_running, node_where, pod_where};
 use muster_tests::eventually;
 use muster_tests::fleet::{Fleet, is_terminating, pause, resume, sleeper};
 use muster_tests::jaeger::{Jaeger, Span, render, services};
-use muster_tests::store_process::TIMEOUT;
+use muster_tests::store_process::{TIMEOUT, command};
 
 /// The spans from the last renewal of a node to the removal of its pod, in order, with their service.
 const NODE_FAILURE: [(&str, &str); 10] = [
@@ -146,4 +147,48 @@ async fn a_killed_agent_that_restarts_leaves_one_trace() {
     gone(&fleet, "default/p").await;
     assert!(!is_running(pid));
     check(&failure_of(&jaeger, "a").await);
+}
+
+/// A `muster up` with two simulated nodes. It is killed when it is dropped.
+struct Up {
+    child: Child,
+    /// Holds what the killed process leaves behind.
+    _directory: tempfile::TempDir,
+}
+
+impl Up {
+    fn start(collector: &str) -> Up {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = command();
+        command.args(["up", "--ephemeral", "--nodes=2", "--zones=1", "--trace-sample-ratio=1"]);
+        command.args(["--otlp-endpoint", collector]).env("TMPDIR", directory.path());
+        for part in ["", "controller-", "agent-"] {
+            command.args([format!("--{part}listen=127.0.0.1:0"), format!("--{part}http-listen=127.0.0.1:0")]);
+        }
+        command.arg("--simulation-listen=127.0.0.1:0");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Up { child: child.unwrap(), _directory: directory }
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s225_muster_up_names_its_parts_as_services_of_their_own() {
+    let jaeger = Jaeger::start();
+    let _up = Up::start(&jaeger.collector());
+    let parts = ["muster-agent", "muster-controller", "muster-store"];
+    let named = eventually(TIMEOUT, "spans of all parts", || async {
+        let services = jaeger.services();
+        parts.iter().all(|part| services.contains(*part)).then_some(services)
+    });
+    let named = named.await;
+    // The simulated agents have the name of the process.
+    let others: Vec<&String> = named.iter().filter(|name| !parts.contains(&name.as_str())).collect();
+    assert!(others.iter().all(|name| *name == "muster" || name.starts_with("jaeger")), "{named:?}");
 }

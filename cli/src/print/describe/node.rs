@@ -8,9 +8,9 @@ use muster_proto::pod::Pod;
 use muster_proto::quantity::Resources;
 
 use super::fields::Fields;
-use super::{events, resources, time};
+use super::{ConditionRow, conditions, events, fitting, resources, time};
 use crate::print::rows::node_status;
-use crate::print::{Cell, NONE, Paint, Table, age};
+use crate::print::{NONE, Paint, Table, age};
 
 /// A node and the records that belong to it.
 #[derive(Clone, Copy, Debug)]
@@ -23,10 +23,10 @@ pub(crate) struct NodePage<'a> {
 }
 
 impl NodePage<'_> {
-    pub(crate) fn text(&self, now: Timestamp, paint: Paint) -> String {
+    pub(crate) fn text(&self, now: Timestamp, paint: Paint, width: usize) -> String {
         let mut page = self.head(now, paint);
         page.push_str(&self.lease());
-        page.push_str(&self.conditions(paint));
+        page.push_str(&self.conditions(now, paint, width));
         let status = &self.node.status;
         let addresses = status.addresses.iter();
         page.push_str(&block("Addresses", addresses.map(|it| (it.kind.to_string(), it.address.clone()))));
@@ -37,8 +37,8 @@ impl NodePage<'_> {
             ));
         }
         page.push_str(&self.system());
-        page.push_str(&self.pods(now, paint));
-        page.push_str(&events(self.events, now, paint));
+        page.push_str(&self.pods(now, paint, width));
+        page.push_str(&events(self.events, now, paint, width));
         page
     }
 
@@ -54,6 +54,7 @@ impl NodePage<'_> {
             .all("Taints", spec.taints.iter().map(ToString::to_string))
             .add("Unschedulable", spec.unschedulable.to_string());
         if let Some(moment) = meta.deletion_timestamp {
+            let moment = age::moment(moment);
             fields = fields
                 .add("Deleted", format!("{moment}, waiting for finalizers {}", meta.finalizers.join(", ")));
         }
@@ -73,7 +74,7 @@ impl NodePage<'_> {
             let request =
                 format!("{}, requested {since} ago by {}: {}", drain.state, drain.requested_by, drain.reason);
             let message = (!drain.message.is_empty()).then(|| drain.message.clone());
-            let deadline = drain.deadline.map(|deadline| format!("deadline {deadline}"));
+            let deadline = drain.deadline.map(|deadline| format!("deadline {}", age::moment(deadline)));
             fields = fields.all("Drain", [Some(request), message, deadline].into_iter().flatten());
         }
         fields.text()
@@ -91,24 +92,18 @@ impl NodePage<'_> {
         format!("Lease:\n{}", fields.text())
     }
 
-    fn conditions(&self, paint: Paint) -> String {
-        let conditions = &self.node.status.conditions;
-        if conditions.is_empty() {
-            return Fields::top().add("Conditions", NONE).text();
-        }
-        let headers = ["Type", "Status", "LastHeartbeatTime", "LastTransitionTime", "Reason", "Message"];
-        let mut table = Table::new(headers).indented(2);
-        for condition in conditions {
-            table.push([
-                Cell::new(&condition.kind),
-                Cell::new(condition.status.to_string()),
-                Cell::new(time(condition.last_heartbeat_time)),
-                Cell::new(time(condition.last_transition_time)),
-                Cell::new(&condition.reason),
-                Cell::new(&condition.message),
-            ]);
-        }
-        format!("Conditions:\n{}", table.take(paint))
+    fn conditions(&self, now: Timestamp, paint: Paint, width: usize) -> String {
+        let rows = self.node.status.conditions.iter().map(|condition| ConditionRow {
+            kind: &condition.kind,
+            status: condition.status.to_string(),
+            times: vec![
+                ("LastHeartbeatTime", condition.last_heartbeat_time),
+                ("LastTransitionTime", condition.last_transition_time),
+            ],
+            reason: &condition.reason,
+            message: &condition.message,
+        });
+        conditions(&rows.collect::<Vec<_>>(), now, paint, width)
     }
 
     fn system(&self) -> String {
@@ -140,28 +135,42 @@ impl NodePage<'_> {
     }
 
     /// The pods that use resources of the node, and how much they use.
-    fn pods(&self, now: Timestamp, paint: Paint) -> String {
+    fn pods(&self, now: Timestamp, paint: Paint, width: usize) -> String {
         let pods: Vec<&Pod> = self.pods.iter().filter(|pod| !pod.is_finished()).collect();
         let allocatable = &self.node.status.allocatable;
         let mut text = format!("Non-terminated Pods:  ({} in total)\n", pods.len());
-        let headers =
-            ["Namespace", "Name", "CPU Requests", "CPU Limits", "Memory Requests", "Memory Limits", "Age"];
-        let mut table = Table::new(headers).indented(2);
-        for pod in &pods {
-            let (requests, limits) = (resources::requests(pod), resources::limits(pod));
-            let share = |amounts: &Resources, name| Cell::new(resources::share(amounts, name, allocatable));
-            table.push([
-                Cell::new(pod.meta.namespace.as_ref().map(ToString::to_string).unwrap_or_default()),
-                Cell::new(pod.meta.name.as_str()),
-                share(&requests, "cpu"),
-                share(&limits, "cpu"),
-                share(&requests, "memory"),
-                share(&limits, "memory"),
-                Cell::new(age::since(pod.meta.creation_timestamp, now)),
-            ]);
-        }
+        // In a narrow terminal without the limits: requests are what the node reserves.
+        let table = |is_wide: bool| {
+            let headers = [
+                "Namespace",
+                "Name",
+                "CPU Requests",
+                "CPU Limits",
+                "Memory Requests",
+                "Memory Limits",
+                "Age",
+            ];
+            let shown = |column: &usize| is_wide || !headers[*column].ends_with("Limits");
+            let columns: Vec<usize> = (0..headers.len()).filter(shown).collect();
+            let mut table = Table::new(columns.iter().map(|column| headers[*column])).indented(2);
+            for pod in &pods {
+                let (requests, limits) = (resources::requests(pod), resources::limits(pod));
+                let share = |amounts: &Resources, name| resources::share(amounts, name, allocatable);
+                let cells = [
+                    pod.meta.namespace.as_ref().map(ToString::to_string).unwrap_or_default(),
+                    pod.meta.name.as_str().to_owned(),
+                    share(&requests, "cpu"),
+                    share(&limits, "cpu"),
+                    share(&requests, "memory"),
+                    share(&limits, "memory"),
+                    age::since(pod.meta.creation_timestamp, now),
+                ];
+                table.push(columns.iter().map(|column| cells[*column].clone()));
+            }
+            table
+        };
         if !pods.is_empty() {
-            text.push_str(&table.take(paint));
+            text.push_str(&fitting(table, paint, width));
         }
         let requests = resources::sum(pods.iter().map(|pod| resources::requests(pod)));
         let limits = resources::sum(pods.iter().map(|pod| resources::limits(pod)));

@@ -10,9 +10,9 @@ use muster_proto::quantity::Resources;
 use muster_proto::taint::{Toleration, TolerationOperator};
 
 use super::fields::Fields;
-use super::{events, time};
+use super::{ConditionRow, conditions, events, time};
 use crate::print::rows::pod_status::{PodSummary, moment};
-use crate::print::{Cell, NONE, Paint, Table, age};
+use crate::print::{Paint, age};
 
 /// A pod and its events.
 #[derive(Clone, Copy, Debug)]
@@ -22,14 +22,14 @@ pub(crate) struct PodPage<'a> {
 }
 
 impl PodPage<'_> {
-    pub(crate) fn text(&self, now: Timestamp, paint: Paint) -> String {
+    pub(crate) fn text(&self, now: Timestamp, paint: Paint, width: usize) -> String {
         let Pod { spec, status, .. } = self.pod;
         let mut page = self.head(now, paint);
         page.push_str(&containers("Init Containers", &spec.init_containers, &status.init_container_statuses));
         page.push_str(&containers("Containers", &spec.containers, &status.container_statuses));
-        page.push_str(&self.conditions(paint));
+        page.push_str(&self.conditions(now, paint, width));
         page.push_str(&self.scheduling());
-        page.push_str(&events(self.events, now, paint));
+        page.push_str(&events(self.events, now, paint, width));
         page
     }
 
@@ -73,22 +73,15 @@ impl PodPage<'_> {
             .text()
     }
 
-    fn conditions(&self, paint: Paint) -> String {
-        let conditions = &self.pod.status.conditions;
-        if conditions.is_empty() {
-            return Fields::top().add("Conditions", NONE).text();
-        }
-        let mut table = Table::new(["Type", "Status", "LastTransitionTime", "Reason", "Message"]).indented(2);
-        for condition in conditions {
-            table.push([
-                Cell::new(&condition.kind),
-                Cell::new(condition.status.to_string()),
-                Cell::new(time(condition.last_transition_time)),
-                Cell::new(&condition.reason),
-                Cell::new(&condition.message),
-            ]);
-        }
-        format!("Conditions:\n{}", table.take(paint))
+    fn conditions(&self, now: Timestamp, paint: Paint, width: usize) -> String {
+        let rows = self.pod.status.conditions.iter().map(|condition| ConditionRow {
+            kind: &condition.kind,
+            status: condition.status.to_string(),
+            times: vec![("LastTransitionTime", condition.last_transition_time)],
+            reason: &condition.reason,
+            message: &condition.message,
+        });
+        conditions(&rows.collect::<Vec<_>>(), now, paint, width)
     }
 
     fn scheduling(&self) -> String {
@@ -198,7 +191,7 @@ fn mount(mount: &pb::VolumeMount) -> String {
 fn state(state: Option<&pb::ContainerState>) -> Vec<String> {
     let text = |label: &str, value: &str| (!value.is_empty()).then(|| format!("{label}: {value}"));
     let at = |label: &str, time: Option<&prost_types::Timestamp>| {
-        moment(time).map(|time| format!("{label}: {time}"))
+        moment(time).map(|time| format!("{label}: {}", age::moment(time)))
     };
     match state.and_then(|state| state.state.as_ref()) {
         None => Vec::new(),

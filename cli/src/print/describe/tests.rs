@@ -15,20 +15,24 @@ fn a_node_with_all_fields() {
     done.status.phase = muster_proto::pod::PodPhase::Succeeded;
     let pods = [samples::pod(), daemon, done];
     let page = NodePage { node: &node, lease: Some(&lease), pods: &pods, events: &[event] };
-    insta::assert_snapshot!(page.text(now(), Paint::Plain));
+    insta::assert_snapshot!(page.text(now(), Paint::Plain, usize::MAX));
 }
 
 #[test]
 fn a_node_that_never_connected() {
     let page = NodePage { node: &samples::new_node(), lease: None, pods: &[], events: &[] };
-    insta::assert_snapshot!(page.text(now(), Paint::Plain));
+    insta::assert_snapshot!(page.text(now(), Paint::Plain, usize::MAX));
 }
 
 #[test]
 fn a_pod_with_all_fields() {
     let mut event = samples::event();
     event.count = 1;
-    insta::assert_snapshot!(PodPage { pod: &samples::pod(), events: &[event] }.text(now(), Paint::Plain));
+    insta::assert_snapshot!(PodPage { pod: &samples::pod(), events: &[event] }.text(
+        now(),
+        Paint::Plain,
+        usize::MAX
+    ));
 }
 
 #[test]
@@ -41,7 +45,7 @@ fn a_terminating_pod_without_a_node() {
     pod.meta.deletion_timestamp = Some("2026-05-04T12:00:20Z".parse().unwrap());
     pod.meta.deletion_grace_period_seconds = Some(30);
     pod.status = Default::default();
-    insta::assert_snapshot!(PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain));
+    insta::assert_snapshot!(PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain, usize::MAX));
 }
 
 #[test]
@@ -77,7 +81,7 @@ fn a_container_shows_what_it_asks_for() {
         allow_privilege_escalation: Some(false),
         ..Default::default()
     });
-    let page = PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain);
+    let page = PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain, usize::MAX);
     let (_, shown) = page.split_once("Security Context:").unwrap();
     let shown: Vec<&str> = shown.lines().take(2).map(str::trim).collect();
     assert_eq!(shown, ["runAsUser: 1000", "allowPrivilegeEscalation: false"], "{page}");
@@ -90,9 +94,24 @@ fn control_characters_in_records_do_not_reach_the_terminal() {
     node.status.conditions[0].message = "\u{1b}]0;title\u{7}".to_owned();
     let mut pod = samples::pod();
     pod.status.reason = "\u{1b}[31mRed".to_owned();
-    let node = NodePage { node: &node, lease: None, pods: &[], events: &[] }.text(now(), Paint::Plain);
-    let pod = PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain);
+    let node =
+        NodePage { node: &node, lease: None, pods: &[], events: &[] }.text(now(), Paint::Plain, usize::MAX);
+    let pod = PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain, usize::MAX);
     for page in [node, pod] {
         assert!(!page.contains(|c: char| c.is_control() && c != '\n'), "{page:?}");
     }
+}
+
+#[test]
+fn pages_fit_80_columns() {
+    let (node, event) = (samples::node(), samples::event());
+    let pods = [samples::pod()];
+    let page = NodePage { node: &node, lease: None, pods: &pods, events: std::slice::from_ref(&event) };
+    let page = page.text(now(), Paint::Plain, 80);
+    assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+    for expected in ["Since", "Why", "CPU Requests"] {
+        assert!(page.contains(expected), "no {expected} in {page}");
+    }
+    let page = PodPage { pod: &samples::pod(), events: &[event] }.text(now(), Paint::Plain, 80);
+    assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
 }

@@ -65,7 +65,12 @@ fn progress_shows_every_change_once() {
         (State::Draining, "1 pod has to go", look(Pod::Gone, Pod::Stopping, "")),
         (State::Complete, "all pods are gone but 1 that stays", look(Pod::Gone, Pod::Gone, "")),
     ] {
-        lines.push_str(&progress.lines("worker-1", &response(state, message, pods), Paint::Plain));
+        lines.push_str(&progress.lines(
+            "worker-1",
+            &response(state, message, pods),
+            Paint::Plain,
+            usize::MAX,
+        ));
     }
     insta::assert_snapshot!(lines);
 }
@@ -86,4 +91,19 @@ fn the_plans_of_several_nodes_have_totals() {
         totals.line(),
         "Total of 2 nodes: 2 pods to evict (1 blocked now), 1 to delete, 1 to stay; 1 in the way of 1 of the drains\n"
     );
+}
+
+#[test]
+fn progress_fits_the_width() {
+    let why = "Pod shop/web-1 cannot be evicted: DisruptionBudget shop/web needs 4 healthy pods and has 4";
+    let pods = vec![pod("web-1", Action::Evict, Pod::Blocked, why)];
+    let message =
+        "7 pods have still to go: 1 waiting, 4 blocked, 2 stopping; 12 gone, and no budget allows more";
+    let answer = response(State::Draining, message, pods);
+    let lines = Progress::default().lines("worker-1", &answer, Paint::Plain, 80);
+    assert!(lines.lines().all(|line| line.len() <= 80), "{lines}");
+    assert!(lines.starts_with("pod/shop/web-1 blocked (Pod shop/web-1 cannot"), "{lines}");
+    assert!(lines.contains("\n    "), "later lines are indented: {lines}");
+    let coloured = Progress::default().lines("worker-1", &answer, Paint::Coloured, 80);
+    assert!(coloured.contains("\u{1b}[31mblocked\u{1b}[0m"), "{coloured}");
 }

@@ -94,3 +94,34 @@ fn a_node_without_explanations() {
     let response = pb::ExplainNodeResponse { name: "worker-2".to_owned(), ..Default::default() };
     insta::assert_snapshot!(explanation(&response, Paint::Plain, usize::MAX));
 }
+
+#[test]
+fn the_reason_of_the_zone_does_not_repeat_the_summary() {
+    let summary = "n1 is silent. All 5 nodes have failed: up to 0.1 nodes per second are tainted.";
+    for (reason, expected) in [
+        (
+            "All 5 nodes have failed: up to 0.1 nodes per second are tainted. 4 queued, which takes about 40 s.",
+            "4 queued, which takes about 40 s.",
+        ),
+        ("All 5 nodes have failed: up to 0.1 nodes per second are tainted.", ""),
+        (
+            "5 of 5 Ready; up to 0.1 nodes/s may be evicted.",
+            "5 of 5 Ready; up to 0.1 nodes/s may be evicted.",
+        ),
+        ("", ""),
+    ] {
+        assert_eq!(sentences_not_in(reason, summary), expected);
+    }
+}
+
+#[test]
+fn a_table_without_inputs_has_no_column_for_them() {
+    let explanation = pb::Explanation {
+        action: pb::ExplanationAction::Schedule.into(),
+        state: pb::ExplanationState::Done.into(),
+        reason: "it is bound".to_owned(),
+        ..Default::default()
+    };
+    let shown = explanations(&[explanation], None, Paint::Plain, usize::MAX);
+    assert!(!shown.contains("FROM"), "{shown}");
+}

@@ -140,3 +140,18 @@ fn nodes_that_do_not_count_are_named_beside_the_others() {
     let table = zones(&[zone], None, Paint::Plain, usize::MAX);
     assert!(table.contains("3/3 (+1 excluded)"), "{table}");
 }
+
+#[test]
+fn a_zone_without_a_queue_has_no_next_node() {
+    let now = crate::samples::now();
+    let next = Some(prost_types::Timestamp { seconds: now.as_second() + 5, nanos: 0 });
+    for (queue_length, is_shown) in [(0, false), (3, true)] {
+        let zone = pb::FleetZone {
+            queue_length,
+            next_taint_at: next,
+            ..zone("eu/eu-1", pb::ZoneState::Normal, 0.1)
+        };
+        let table = zones(&[zone], Some(now), Paint::Plain, usize::MAX);
+        assert_eq!(table.contains("in 5s"), is_shown, "{table}");
+    }
+}

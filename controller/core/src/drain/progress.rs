@@ -171,9 +171,20 @@ fn counts_text(pods: &[PodProgress], binding: usize) -> String {
     let [waiting, blocked, stopping, gone] =
         [PodState::Waiting, PodState::Blocked, PodState::Stopping, PodState::Gone].map(count);
     let left = waiting + blocked + stopping;
-    let text = format!(
-        "{left} pods have still to go: {waiting} waiting, {blocked} blocked, {stopping} stopping; {gone} gone"
-    );
+    let parts = [(waiting, "waiting"), (blocked, "blocked"), (stopping, "stopping")];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, state)| format!("{count} {state}"))
+        .collect();
+    let mut text =
+        if left == 1 { "1 pod has".to_owned() } else { format!("{left} pods have") } + " still to go";
+    if !parts.is_empty() {
+        text += &format!(": {}", parts.join(", "));
+    }
+    if gone > 0 {
+        text += &format!("; {gone} gone");
+    }
     if binding == 0 { text } else { format!("{text}; {}", binding_text(binding)) }
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use muster_proto::condition::types;
 use muster_proto::key::Key;
 use muster_proto::pod::Pod;
 use muster_proto::taint::{Taint, TaintEffect, Toleration};
@@ -12,8 +11,10 @@ use super::fleet::words;
 use super::node::View;
 use super::{EvictionDecision, Explanation};
 use crate::controllers::Controllers;
+use crate::drain::progress::{PodState, ProgressState};
 use crate::node_lifecycle::noexecute_taints::is_health_taint;
 use crate::node_lifecycle::noschedule_taints::ready_taint;
+use crate::plan::uid;
 use crate::reconciler::Reconciler;
 use crate::taint_eviction::toleration_time::{TolerationTime, toleration_time};
 
@@ -40,15 +41,8 @@ pub(super) fn explain(
 ) -> Option<PodEviction> {
     let name = pod.spec.node_name.as_ref()?;
     let node = reconciler.world().node(name.as_str())?;
-    let ready = node.condition(types::READY).map(|ready| ready.status);
-    let view = View {
-        reconciler,
-        controllers,
-        node,
-        ready,
-        status: controllers.node_lifecycle.taint_status(name)?,
-        now,
-    };
+    let status = controllers.node_lifecycle.taint_status(name)?;
+    let view = View::new(reconciler, controllers, node, status, now);
     Some(view.eviction(pod, &view.taint()))
 }
 
@@ -77,11 +71,13 @@ impl View<'_> {
         let taints: Vec<&Taint> = taints.iter().collect();
         let (decides, toleration, time, reason) = match toleration_time(&taints, &pod.spec.tolerations) {
             TolerationTime::Unlimited if taints.is_empty() => {
-                return PodEviction::new(EvictionDecision::Keep, "No taint evicts the pod.");
+                return self
+                    .drained(pod)
+                    .unwrap_or_else(|| PodEviction::new(EvictionDecision::Keep, "No taint evicts the pod."));
             }
             TolerationTime::Unlimited => {
                 let reason = "The pod tolerates every taint of its node without a time limit.";
-                return PodEviction::new(EvictionDecision::Keep, reason);
+                return self.drained(pod).unwrap_or_else(|| PodEviction::new(EvictionDecision::Keep, reason));
             }
             TolerationTime::Limited(time, taint, toleration) => {
                 let reason = format!("The pod tolerates {taint} for {}.", words(time));
@@ -105,6 +101,24 @@ impl View<'_> {
             }
         };
         PodEviction { decision, reason, earliest, taint: Some(decides.clone()), toleration }
+    }
+
+    /// When the node's drain evicts a pod that no taint evicts; `None` if it does not.
+    fn drained(&self, pod: &Pod) -> Option<PodEviction> {
+        let drain = self.drain.as_ref().filter(|drain| drain.state == ProgressState::Draining)?;
+        let uid = uid(&pod.meta);
+        let progress = drain.pods.iter().find(|progress| progress.uid == uid)?;
+        let reason = match progress.state {
+            PodState::Waiting => "The drain of the node evicts the pod.".to_owned(),
+            PodState::Blocked => {
+                format!("The drain of the node tries again: {}.", lower_first(&progress.reason))
+            }
+            PodState::Stopping | PodState::Gone | PodState::Stays => return None,
+        };
+        Some(PodEviction {
+            earliest: Some(progress.retry_at.unwrap_or(self.now.mono)),
+            ..PodEviction::new(EvictionDecision::Evict, reason)
+        })
     }
 
     /// The NoExecute taints, with the health taint that is still to be written, and when all of them are there.

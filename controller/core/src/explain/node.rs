@@ -15,7 +15,7 @@ use super::fleet::{full_disruption, hold_reason, pod_gc, words, zone, zone_reaso
 use super::{Explanation, ExplanationAction, ExplanationState, NOTHING_DECIDED};
 use crate::controllers::Controllers;
 use crate::decision::DecisionSubject;
-use crate::drain::progress::ProgressState;
+use crate::drain::progress::{DrainProgress, ProgressState};
 use crate::node_lifecycle::liveness::{SignOfLife, Silence};
 use crate::node_lifecycle::noschedule_taints::ready_taint;
 use crate::node_lifecycle::zone_report::TaintStatus;
@@ -45,7 +45,7 @@ pub fn explain(reconciler: &Reconciler, name: &Name, now: Now) -> Option<pb::Exp
         response.summary = NOTHING_DECIDED.to_owned();
         return Some(response);
     };
-    let view = View { reconciler, controllers, node, ready, status, now };
+    let view = View::new(reconciler, controllers, node, status, now);
     let silence = controllers.node_lifecycle.silence(name, reconciler.world(), reconciler.policy());
     let mark_unknown = view.mark_unknown(silence);
     let taint = view.taint();
@@ -95,10 +95,24 @@ pub(super) struct View<'a> {
     pub(super) node: &'a Node,
     pub(super) ready: Option<ConditionStatus>,
     pub(super) status: TaintStatus,
+    /// How far the node's drain has come, if it has one.
+    pub(super) drain: Option<DrainProgress>,
     pub(super) now: Now,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    pub(super) fn new(
+        reconciler: &'a Reconciler,
+        controllers: &'a Controllers,
+        node: &'a Node,
+        status: TaintStatus,
+        now: Now,
+    ) -> View<'a> {
+        let ready = node.condition(types::READY).map(|ready| ready.status);
+        let drain = controllers.drains.progress(reconciler.world(), node.meta.name.as_str(), now);
+        View { reconciler, controllers, node, ready, status, drain, now }
+    }
+
     fn policy(&self) -> &Policy {
         self.reconciler.policy()
     }
@@ -290,8 +304,7 @@ impl View<'_> {
     /// How far the node's drain has come, if it has one.
     fn drain(&self) -> Option<Explanation> {
         let drain = self.node.spec.drain.as_ref()?;
-        let world = self.reconciler.world();
-        let progress = self.controllers.drains.progress(world, self.node.meta.name.as_str(), self.now)?;
+        let progress = self.drain.as_ref()?;
         let state = match progress.state {
             ProgressState::Complete => ExplanationState::Done,
             ProgressState::Draining => ExplanationState::Waiting,
@@ -299,7 +312,7 @@ impl View<'_> {
         };
         // Then the evictions of blocked pods are retried.
         let retry_at = progress.pods.iter().filter_map(|pod| pod.retry_at).min();
-        let explanation = Explanation::new(ExplanationAction::Drain, state, progress.message)
+        let explanation = Explanation::new(ExplanationAction::Drain, state, progress.message.clone())
             .earliest(retry_at)
             .input("requestedBy", &drain.requested_by)
             .input("reason", &drain.reason);
@@ -333,6 +346,12 @@ impl View<'_> {
             }
             (Some(ConditionStatus::Unknown), None) => format!("{name} sends no heartbeats."),
             (None, _) => format!("{name} never reported whether it is Ready."),
+        };
+        let health = match &self.drain {
+            Some(drain) if drain.state == ProgressState::Draining => {
+                format!("{health} It is being drained: {}.", drain.message)
+            }
+            _ => health,
         };
         if taint.state == ExplanationState::None { health } else { format!("{health} {}", taint.reason) }
     }

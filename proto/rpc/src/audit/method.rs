@@ -130,6 +130,7 @@ mod tests {
                 "GetPod",
                 "GetPriorityClass",
                 "GetRevocation",
+                "GetStoreStatus",
                 "Heartbeat",
                 "ListCertificateRequests",
                 "ListDecisions",

@@ -11,7 +11,7 @@ use tower::{Layer, Service};
 
 use super::is_infrastructure;
 use crate::identity;
-use crate::trace::{self, Span, SpanKind, Traceparent};
+use crate::trace::{self, Part, Span, SpanKind, Traceparent};
 
 mod call;
 
@@ -24,13 +24,16 @@ const TRACEPARENT: &str = "traceparent";
 
 /// Gives each incoming call a span; health and reflection calls get none.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TraceLayer;
+pub struct TraceLayer {
+    /// Whose spans these are, in a process of several parts.
+    pub part: Option<Part>,
+}
 
 impl<S> Layer<S> for TraceLayer {
     type Service = Trace<S>;
 
     fn layer(&self, inner: S) -> Trace<S> {
-        Trace { inner }
+        Trace { inner, part: self.part }
     }
 }
 
@@ -38,6 +41,7 @@ impl<S> Layer<S> for TraceLayer {
 #[derive(Clone, Debug)]
 pub struct Trace<S> {
     inner: S,
+    part: Option<Part>,
 }
 
 impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for Trace<S>
@@ -53,7 +57,7 @@ where
     }
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
-        let call = Call::new(incoming(&request), Side::Server);
+        let call = Call::new(incoming(&request, self.part), Side::Server);
         let inner = {
             let _in_span = call.span().enter();
             self.inner.call(request)
@@ -63,7 +67,7 @@ where
 }
 
 /// The span of an incoming call.
-fn incoming<B>(request: &Request<B>) -> Span {
+fn incoming<B>(request: &Request<B>, part: Option<Part>) -> Span {
     let uri = request.uri();
     if is_infrastructure(uri.path()) {
         return Span::NONE;
@@ -72,7 +76,7 @@ fn incoming<B>(request: &Request<B>) -> Span {
     if parent.is_none() && !trace::is_on() {
         return Span::NONE;
     }
-    let mut draft = trace::span("call").kind(SpanKind::Server);
+    let mut draft = trace::span("call").kind(SpanKind::Server).of(part);
     if let Some(parent) = parent {
         draft = draft.below(parent);
     }
@@ -122,7 +126,7 @@ impl<S> Layer<S> for InjectLayer {
     type Service = Inject<S>;
 
     fn layer(&self, inner: S) -> Inject<S> {
-        Inject { inner, server: None }
+        Inject { inner, server: None, part: None }
     }
 }
 
@@ -132,6 +136,7 @@ pub struct Inject<S> {
     inner: S,
     /// The server of the calls.
     server: Option<Uri>,
+    part: Option<Part>,
 }
 
 impl<S> Inject<S> {
@@ -141,11 +146,17 @@ impl<S> Inject<S> {
         Inject { server: Some(server.clone()), ..self }
     }
 
+    /// Sets the part whose calls these are, in a process of several.
+    #[must_use]
+    pub fn of(self, part: Option<Part>) -> Inject<S> {
+        Inject { part, ..self }
+    }
+
     fn outgoing(&self, path: &str) -> Span {
         if is_infrastructure(path) {
             return Span::NONE;
         }
-        let span = trace::span("call").kind(SpanKind::Client).begin();
+        let span = trace::span("call").kind(SpanKind::Client).of(self.part).begin();
         if span.is_recorded() {
             describe(&span, path);
             if let Some((server, host)) = self.server.as_ref().and_then(|uri| Some((uri, uri.host()?))) {

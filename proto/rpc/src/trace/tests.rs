@@ -10,18 +10,28 @@ use super::*;
 pub(crate) struct Recorder {
     exporter: InMemorySpanExporter,
     provider: SdkTracerProvider,
+    /// What spans of [`PART`] are sent to.
+    part: InMemorySpanExporter,
 }
+
+/// A part that runs in this process.
+const PART: Part = Part("muster-test-part");
 
 pub(crate) fn recorder() -> &'static Recorder {
     static RECORDER: OnceLock<Recorder> = OnceLock::new();
     RECORDER.get_or_init(|| {
         let exporter = InMemorySpanExporter::default();
-        let provider = SdkTracerProvider::builder()
-            .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
-            .with_simple_exporter(exporter.clone())
-            .build();
-        assert!(install(provider.tracer("test")), "no other test installs a tracer here");
-        Recorder { exporter, provider }
+        let part = InMemorySpanExporter::default();
+        let provider = |exporter: &InMemorySpanExporter| {
+            SdkTracerProvider::builder()
+                .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
+                .with_simple_exporter(exporter.clone())
+                .build()
+        };
+        let (own, of_part) = (provider(&exporter), provider(&part));
+        let parts = vec![(PART, of_part.tracer("test"))];
+        assert!(install_with_parts(own.tracer("test"), parts), "no other test installs a tracer here");
+        Recorder { exporter, provider: own, part }
     })
 }
 
@@ -108,4 +118,24 @@ fn a_failed_span_has_its_reason() {
     drop(span);
     let spans = recorder().spans(parent.trace_id());
     assert_eq!(spans[0].status, Status::error("the store was away"), "and it ends with its last clone");
+}
+
+#[test]
+fn a_span_belongs_to_its_part_and_so_does_what_begins_within_it() {
+    let parent = elsewhere(true);
+    let outer = span("decided").of(PART).below(parent).begin();
+    {
+        let _entered = outer.enter();
+        span("call").begin().end();
+        span("answer").of(Part::STORE).begin().end();
+    }
+    span("other").below(parent).begin().end();
+    outer.end();
+    let names = |spans: Vec<SpanData>| {
+        let own = spans.into_iter().filter(|span| span.span_context.trace_id() == parent.trace_id());
+        own.map(|span| span.name.into_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(recorder().part.get_finished_spans().unwrap()), ["call", "decided"]);
+    // A part without a tracer of its own has that of the process, as in a process of one part.
+    assert_eq!(names(recorder().spans(parent.trace_id())), ["answer", "other"]);
 }

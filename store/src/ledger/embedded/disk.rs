@@ -32,6 +32,9 @@ pub(super) trait Disk: Send + Sync {
 
     /// The bytes that can still be written.
     fn available(&self, directory: &Path) -> io::Result<u64>;
+
+    /// The bytes of the whole file system.
+    fn total(&self, directory: &Path) -> io::Result<u64>;
 }
 
 /// An open file.
@@ -96,6 +99,11 @@ impl Disk for RealDisk {
     fn available(&self, directory: &Path) -> io::Result<u64> {
         let space = rustix::fs::statvfs(directory)?;
         Ok(space.f_bavail * space.f_frsize)
+    }
+
+    fn total(&self, directory: &Path) -> io::Result<u64> {
+        let space = rustix::fs::statvfs(directory)?;
+        Ok(space.f_blocks * space.f_frsize)
     }
 }
 

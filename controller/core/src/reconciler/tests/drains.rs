@@ -129,3 +129,27 @@ fn a_pod_that_blocks_a_drain_is_explained_with_its_next_try() {
         );
     }
 }
+
+#[test]
+fn s226_the_explanation_of_a_drained_node_says_what_the_drain_says() {
+    let mut sim = Simulator::new();
+    sim.start().put_node(node("n").ready(True));
+    sim.put_pod(pod("p").on("n").owned_by("ReplicaSet", "web").running(True));
+    sim.fail_actions("the node is being drained", 1);
+    sim.edit_node("n", |node| *node = intent::request_drain(node, drain(0)).unwrap());
+    let progress = sim.controllers().drains.progress(sim.reconciler.world(), "n", sim.now()).unwrap();
+    assert_eq!(progress.message, "1 pod has still to go: 1 blocked");
+    let explained = explain::node::explain(&sim.reconciler, &"n".parse().unwrap(), sim.now()).unwrap();
+    assert_eq!(explained.summary, "n is Ready. It is being drained: 1 pod has still to go: 1 blocked.");
+    let [of_pod] = &explained.pods[..] else { panic!("one pod: {:?}", explained.pods) };
+    assert_eq!(of_pod.decision(), pb::EvictionDecision::Evict, "no taint evicts it, and the drain does");
+    assert!(of_pod.reason.starts_with("The drain of the node tries again: "), "{}", of_pod.reason);
+    let blocked = progress.pods[0].reason.to_lowercase();
+    assert!(of_pod.reason.to_lowercase().contains(&blocked), "{} and {blocked}", of_pod.reason);
+    assert!(of_pod.earliest_eviction.is_some());
+
+    sim.edit_node("n", |node| *node = intent::uncordon(node, "", true).unwrap());
+    let explained = explain::node::explain(&sim.reconciler, &"n".parse().unwrap(), sim.now()).unwrap();
+    assert_eq!(explained.summary, "n is Ready.");
+    assert_eq!(explained.pods[0].reason, "No taint evicts the pod.");
+}

@@ -68,6 +68,19 @@ fn s087_posting_status_alone_keeps_a_node_ready() {
 }
 
 #[test]
+fn a_status_does_not_make_an_old_lease_count_again() {
+    let mut sim = Simulator::new();
+    sim.start().add_ready_node("a", "");
+    sim.add_ready_node("b", "");
+    sim.run_until(20.0).stop_agent("a");
+    sim.run_until(30.0).post_status("a", True);
+    sim.run_until(80.0);
+    assert_eq!(sim.ready("a"), True, "its last status was at 30");
+    sim.run_until(80.1);
+    assert_eq!(sim.ready("a"), Unknown, "its renewal was older than that");
+}
+
+#[test]
 fn s088_the_pods_of_a_silent_node_are_marked_not_ready() {
     let mut sim = Simulator::new();
     sim.start().add_ready_node("a", "");

@@ -287,6 +287,15 @@ fn s139_the_node_that_is_unready_for_longest_is_tainted_first() {
 }
 
 #[test]
+fn a_node_that_is_deleted_while_it_waits_takes_no_token() {
+    let mut sim = fleet(&[("z", 9, 3)]);
+    sim.run_until(5.0).delete_node("z001");
+    sim.run_until(30.0);
+    let tainted = (times(&sim), names(&sim));
+    assert_eq!(tainted, (vec![0.0, 10.0], vec!["z000".to_owned(), "z002".to_owned()]));
+}
+
+#[test]
 fn s140_a_tainted_node_takes_no_second_token() {
     let mut sim = fleet(&[("z", 3, 1)]);
     sim.run_until(600.0);

@@ -52,7 +52,7 @@ async fn next_frame(body: &mut TraceBody<Frames>) -> Option<Frame<Bytes>> {
 
 /// Calls `path` on a handler that answers with a body ending in `status`.
 async fn call(path: &str, parent: Traceparent, status: &'static str) -> TraceBody<Frames> {
-    let service = TraceLayer.layer(service_fn(move |_: Request<()>| async move {
+    let service = TraceLayer::default().layer(service_fn(move |_: Request<()>| async move {
         Ok::<_, Infallible>(Response::new(Frames::message_then_status(status)))
     }));
     let mut request = Request::builder().uri(format!("http://store:7400{path}")).body(()).unwrap();
@@ -112,7 +112,7 @@ async fn a_caller_that_cancels_leaves_a_cancelled_span() {
 #[tokio::test]
 async fn a_response_without_a_body_ends_the_span_with_the_status_in_its_head() {
     let parent = elsewhere(true);
-    let service = TraceLayer.layer(service_fn(|_: Request<()>| async {
+    let service = TraceLayer::default().layer(service_fn(|_: Request<()>| async {
         Ok::<_, Infallible>(tonic::Status::not_found("no such node").into_http::<tonic::body::Body>())
     }));
     let mut request = Request::builder().uri("/muster.v1.NodeService/GetNode").body(()).unwrap();
@@ -155,7 +155,7 @@ async fn passed_on(parent: Traceparent) -> (Option<String>, Option<String>) {
     });
     let mut request = Request::builder().uri("/muster.v1.NodeService/CreateNode").body(()).unwrap();
     request.headers_mut().insert(TRACEPARENT, HeaderValue::try_from(parent.to_string()).unwrap());
-    let response = TraceLayer.layer(handler).oneshot(request).await.unwrap();
+    let response = TraceLayer::default().layer(handler).oneshot(request).await.unwrap();
     response.extensions().get::<(Option<String>, Option<String>)>().cloned().unwrap()
 }
 

@@ -128,6 +128,11 @@ impl Disk for FaultyDisk {
         self.operation()?;
         RealDisk.available(directory)
     }
+
+    fn total(&self, directory: &Path) -> io::Result<u64> {
+        self.operation()?;
+        RealDisk.total(directory)
+    }
 }
 
 impl DiskFile for FaultyFile {
