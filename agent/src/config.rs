@@ -15,8 +15,11 @@ use muster_agent_core::pod_security::IdRange;
 use muster_agent_core::resources::swap::SwapBehavior;
 use muster_agent_core::resources::topology::{Policy, Scope};
 
+use crate::runtime::logs::LogLimits;
+
 mod check;
 mod flags;
+pub mod kubelet_file;
 mod lists;
 #[cfg(test)]
 mod tests;
@@ -50,9 +53,12 @@ pub struct Config {
     pub swap: SwapConfig,
     /// Processes and threads that each pod may have; `None` means no limit.
     pub pod_max_pids: Option<u64>,
+    pub log_limits: LogLimits,
     pub pod_security: PodSecurityConfig,
     /// The directory of static pods.
     pub pod_manifest_path: Option<PathBuf>,
+    /// Whether the status has the condition OutOfDisk too.
+    pub legacy_conditions: bool,
     /// Values that were ignored, for the log.
     pub warnings: Vec<String>,
 }

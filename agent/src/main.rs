@@ -5,7 +5,7 @@ use std::env;
 use std::process::ExitCode;
 
 use muster_agent::config::Flags;
-use muster_agent::runtime::{pause, shim};
+use muster_agent::runtime::{exec_shim, pause, shim};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -17,6 +17,9 @@ fn main() -> ExitCode {
     if first.as_ref().is_some_and(|first| first == shim::SUBCOMMAND) {
         return shim::shim_main(args);
     }
+    if first.as_ref().is_some_and(|first| first == exec_shim::SUBCOMMAND) {
+        return exec_shim::exec_main(args);
+    }
     if first.is_some_and(|first| first == pause::SUBCOMMAND) {
         return pause::pause_main();
     }
@@ -24,7 +27,7 @@ fn main() -> ExitCode {
         return answered;
     }
     muster_rpc::private_dir::restrict_umask();
-    let flags: Flags = muster_rpc::config::parse();
+    let flags: Flags = muster_rpc::config::parse_also(muster_agent::config::kubelet_file::settings);
     match muster_agent::run::main(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

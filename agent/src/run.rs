@@ -35,6 +35,10 @@ use parts::Parts;
 /// How long blocking threads are waited for when the process ends.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
+/// What swap means for data that is not to reach a disk.
+const SWAP_AND_SECRETS: &str = "This machine has swap: what pods keep in memory only, such as secrets in an emptyDir of medium \
+                                Memory (tmpfs), can be written to the disk. Encrypt the swap, or turn it off";
+
 /// Why the agent could not start or had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -103,6 +107,9 @@ pub async fn start(config: Config, platform: Platform, shutdown: Shutdown) -> Re
     for warning in config.security.warning().into_iter().chain(config.warnings.iter().map(String::as_str)) {
         tracing::warn!("{warning}");
     }
+    if hardware.swap_bytes > 0 {
+        tracing::warn!("{SWAP_AND_SECRETS}");
+    }
     let reserve = checks::eviction_reserve(&thresholds);
     checks::reservations(&config, &*machine, &hardware, &reserve)?;
     let runtime = parts::open_runtime(&config, shim, SystemClock::shared())?;
@@ -112,7 +119,7 @@ pub async fn start(config: Config, platform: Platform, shutdown: Shutdown) -> Re
         tracing::warn!("{limitation}");
     }
     let parts = Parts {
-        settings: parts::settings(&config, node.clone(), reserve, address.port()),
+        settings: parts::settings(&config, node.clone(), reserve, address),
         client: parts::connect(&config)?,
         shared: Arc::default(),
         machine_shutdown: MachineShutdown::new(shutdown, &config.shutdown),

@@ -16,7 +16,9 @@ use tokio::sync::watch;
 
 pub mod affinity;
 pub mod cgroup;
+pub mod exec_shim;
 pub mod logs;
+pub mod nonblocking;
 pub mod pause;
 pub mod process;
 pub mod processes;
@@ -24,8 +26,10 @@ pub mod record;
 pub mod sandbox;
 mod seccomp;
 pub mod shim;
+pub mod volumes;
 
 use record::as_text;
+use volumes::Mount;
 
 /// Runs containers and reports their states.
 ///
@@ -123,6 +127,9 @@ pub struct ContainerSpec {
     pub pod_limits: PodLimits,
     #[serde(default)]
     pub security: Security,
+    /// What it sees of the pod's volumes.
+    #[serde(default)]
+    pub mounts: Vec<Mount>,
 }
 
 /// The user and the privileges that a container asks for. Whether it may have them was decided before.

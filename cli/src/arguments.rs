@@ -5,7 +5,7 @@ use clap::{Parser, Subcommand};
 use crate::failure::EXIT_CODES;
 use crate::{
     api_resources, apply, approve, certs, cluster_info, completion, config, cordon, create, decisions,
-    delete, demo, describe, diff, doctor, drain, edit, explain, fleet, get, label, manual, revoke, taint,
+    delete, demo, describe, diff, doctor, drain, edit, exec, explain, fleet, get, label, logs, manual, revoke, taint,
     token, top, ui, up, version, wait, why,
 };
 
@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Explain(explain::Flags),
     Why(why::Flags),
     Decisions(decisions::Flags),
+    Logs(logs::Flags),
+    Exec(exec::Flags),
     Fleet(fleet::Flags),
     Top(top::Flags),
     Ui(ui::Flags),
@@ -86,6 +88,8 @@ impl Command {
             Command::Explain(_) => "explain",
             Command::Why(_) => "why",
             Command::Decisions(_) => "decisions",
+            Command::Logs(_) => "logs",
+            Command::Exec(_) => "exec",
             Command::Fleet(_) => "fleet",
             Command::Top(_) => "top",
             Command::Ui(_) => "ui",

@@ -90,6 +90,11 @@ pub(crate) fn node_names() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| candidates(names_of(Kind::Node), &current.to_string_lossy()))
 }
 
+/// Completes the name of a pod.
+pub(crate) fn pod_names() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| candidates(names_of(Kind::Pod), &current.to_string_lossy()))
+}
+
 fn candidates(names: impl IntoIterator<Item = String>, current: &str) -> Vec<CompletionCandidate> {
     names.into_iter().filter(|name| name.starts_with(current)).map(CompletionCandidate::new).collect()
 }

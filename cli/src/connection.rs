@@ -3,6 +3,7 @@
 //! Each setting comes from its flag, else its environment variable, else the context of the config file, else the
 //! default for a Muster on this machine.
 
+pub(crate) mod agent;
 pub(crate) mod context;
 mod leader;
 mod peer;

@@ -78,7 +78,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
         printer.print_each(&listed.decisions)?;
         return watch(&store, filter, last_id, &mut printer).await;
     }
-    printer.print_all(listed)
+    printer.print_all(&listed)
 }
 
 /// The newest decisions that match, at most `most`, in their order.
@@ -149,11 +149,11 @@ struct Printer {
 }
 
 impl Printer {
-    fn print_all(&mut self, listed: pb::ListDecisionsResponse) -> Result<(), Failure> {
+    fn print_all(&self, listed: &pb::ListDecisionsResponse) -> Result<(), Failure> {
         let Terminal { paint, width, .. } = self.terminal;
         match self.output {
             Some(language) => self.terminal.print(&document(
-                &message_to_json("ListDecisionsResponse", &listed),
+                &message_to_json("ListDecisionsResponse", listed),
                 language,
                 true,
             )),

@@ -12,7 +12,9 @@ Exit codes:
   3  a named record does not exist
   4  refused: not permitted, invalid, or not allowed at the moment
   5  conflict: the record exists already, was changed by another client, or has another uid
-  6  the store or the controller cannot be reached or did not answer in time";
+  6  the store, the controller or an agent cannot be reached or did not answer in time
+
+The exit code of `muster exec` is that of its command, once it runs.";
 
 /// The exit code of a command that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,8 @@ pub(crate) enum Failure {
     Closed,
     /// `muster diff` found differences and has printed them: the exit code is 1, as that of `diff`.
     Differences,
+    /// The command that `muster exec` ran has ended with this exit code, which is passed on.
+    Exited(u8),
 }
 
 impl Failure {
@@ -95,12 +99,15 @@ impl Failure {
             Failure::One { exit, .. } => Some(*exit),
             Failure::Several(failures) => failures.first().and_then(Failure::exit),
             Failure::Closed => None,
-            Failure::Differences => Some(Exit::Failed),
+            Failure::Differences | Failure::Exited(_) => Some(Exit::Failed),
         }
     }
 
     pub(crate) fn code(&self) -> ExitCode {
-        self.exit().map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8))
+        match self {
+            Failure::Exited(code) => ExitCode::from(*code),
+            other => other.exit().map_or(ExitCode::SUCCESS, |exit| ExitCode::from(exit as u8)),
+        }
     }
 
     /// The text to print: a line for each message and each hint. Equal hints in a row are printed once.
@@ -131,7 +138,7 @@ impl Failure {
                     failure.write(command, report, last);
                 }
             }
-            Failure::Closed | Failure::Differences => {}
+            Failure::Closed | Failure::Differences | Failure::Exited(_) => {}
         }
     }
 }

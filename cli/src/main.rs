@@ -24,6 +24,7 @@ mod doctor;
 mod drain;
 mod dry_run;
 mod edit;
+mod exec;
 mod explain;
 mod failure;
 mod fleet;
@@ -33,6 +34,7 @@ mod jsonpath;
 mod kind;
 mod kubeconfig;
 mod label;
+mod logs;
 mod manifest_files;
 mod manual;
 mod moment;
@@ -60,7 +62,7 @@ mod samples;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use muster_agent::runtime::{pause, shim};
+use muster_agent::runtime::{exec_shim, pause, shim};
 
 use self::arguments::{Arguments, Command};
 use self::failure::Failure;
@@ -74,6 +76,9 @@ fn main() -> ExitCode {
     let first = arguments.next();
     if first.as_ref().is_some_and(|first| first == shim::SUBCOMMAND) {
         return shim::shim_main(arguments);
+    }
+    if first.as_ref().is_some_and(|first| first == exec_shim::SUBCOMMAND) {
+        return exec_shim::exec_main(arguments);
     }
     if first.is_some_and(|first| first == pause::SUBCOMMAND) {
         return pause::pause_main();
@@ -112,6 +117,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Explain(flags) => block_on(explain::run(flags)),
         Command::Why(flags) => block_on(why::run(flags)),
         Command::Decisions(flags) => block_on(decisions::run(flags)),
+        Command::Logs(flags) => block_on(logs::run(flags)),
+        Command::Exec(flags) => block_on(exec::run(flags)),
         Command::Fleet(flags) => block_on(fleet::run(flags)),
         Command::Top(flags) => block_on(top::run(flags)),
         Command::Ui(flags) => block_on(ui::run(flags)),

@@ -31,8 +31,13 @@ impl Terminal {
 
     /// Writes the text and flushes it. A closed pipe, as behind `| head`, is [`Failure::Closed`].
     pub(crate) fn print(self, text: &str) -> Result<(), Failure> {
+        self.print_bytes(text.as_bytes())
+    }
+
+    /// Writes what a container has written, as it is, and flushes it.
+    pub(crate) fn print_bytes(self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::Closed,
             _ => Failure::new(Exit::Failed, format!("cannot write the answer: {error}")).hint(
                 "the command may have taken effect: check that before you repeat it, and check where the output goes",
@@ -58,6 +63,11 @@ impl Terminal {
 pub(crate) fn print_stderr(text: impl std::fmt::Display) {
     // A closed standard error does not make the answer wrong.
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Writes what a container has written to its standard error, as it is.
+pub(crate) fn stderr_bytes(bytes: &[u8]) {
+    let _ = io::stderr().lock().write_all(bytes);
 }
 
 /// Prints why a command failed. A closed standard error is ignored, because the exit code reports the failure too.

@@ -158,7 +158,7 @@ impl About {
         let context = Context {
             nodes: names(&all, |decision| &decision.node),
             zones: names(&all, |decision| &decision.zone),
-            since: range.since.clone().filter(|_| !matches!(self, About::Pod(..))),
+            since: range.since.filter(|_| !matches!(self, About::Pod(..))),
             from: first.id,
             to: last.id,
         };
@@ -189,7 +189,7 @@ impl Context {
         let of = |kind: pb::DecisionSubjectKind, name: &str| pb::DecisionFilter {
             subject_kind: kind.into(),
             name: name.to_owned(),
-            since: self.since.clone(),
+            since: self.since,
             ..range.clone()
         };
         let mut filters = vec![of(pb::DecisionSubjectKind::Fleet, "")];

@@ -32,7 +32,7 @@ const MUSTER: &str = env!("CARGO_BIN_EXE_muster");
 const DOCUMENTS: [(&str, usize); 2] = [("README.md", 10), ("ARCHITECTURE.md", 3)];
 
 /// The addresses of `muster up`: the flag, the default, and the line and column of the banner with the actual address.
-const LISTENERS: [(&str, &str, &str, usize); 8] = [
+const LISTENERS: [(&str, &str, &str, usize); 9] = [
     ("--listen", "127.0.0.1:7400", "store", 0),
     ("--http-listen", "127.0.0.1:7401", "store", 1),
     ("--kubernetes-listen", "127.0.0.1:7480", "kubernetes", 0),

@@ -45,6 +45,8 @@ pub struct NodeStatus {
     pub images: Vec<pb::ContainerImage>,
     /// The port of AgentService; 0 means none.
     pub agent_port: u16,
+    /// The only address at which AgentService listens; empty means all addresses of the node.
+    pub agent_address: String,
     pub volumes_in_use: Vec<String>,
     /// For old clients; nothing reads it.
     pub phase: String,

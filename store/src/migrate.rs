@@ -7,29 +7,32 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use muster_etcd::requests::get;
 use muster_etcd::{Client, EtcdError};
 use muster_rpc::clock::SystemClock;
 use muster_rpc::private_dir;
 use muster_store_core::fingerprint::Fingerprint;
 use tokio::runtime::Runtime;
-use tokio::task::JoinHandle;
 
 use crate::RunError;
 use crate::backup::{first_revision, random_number, sync_parent};
 use crate::config::{EtcdConfig, Flags};
 use crate::durable_dir::create_dir_all_durable;
-use crate::leadership::{Candidate, Confirmed, Found, keep_alive};
+use crate::leadership::{Candidate, Holding};
 use crate::ledger::LedgerError;
 use crate::ledger::embedded::{EmbeddedLedger, OpenError, contents, is_empty_volume, move_into};
 use crate::ledger::etcd::{
-    BlockingClient, EtcdLedger, Identity, IdentityError, Import, ImportError, Kv, Term, find,
+    BlockingClient, EtcdLedger, Identity, IdentityError, Import, ImportError, Kv, find,
 };
 
 /// The directory within the target in which files are prepared.
 const STAGING_DIRECTORY: &str = "migrating";
 /// What stores that stand by name as the leader meanwhile.
 const NAME: &str = "muster-store migrate";
+/// How long etcd may take to answer a read.
+const DEADLINE: Duration = Duration::from_secs(2);
 /// How often the leader's key is claimed while etcd does not answer.
 const ATTEMPTS: usize = 10;
 
@@ -140,15 +143,15 @@ fn into_etcd(directory: &Path, flags: &Flags) -> Result<(), RunError> {
         directory.display()
     );
 
-    let reign = target.claim(Identity { store: source.store, format_revision: 0 })?;
+    let holding = target.claim(Identity { store: source.store, format_revision: 0 })?;
     let moving = || -> Result<(), MigrateError> {
-        let import = Import::begin(Arc::clone(&target.kv), target.etcd.keys.clone(), reign.term.clone())?;
+        let import = Import::begin(Arc::clone(&target.kv), target.etcd.keys.clone(), holding.term.clone())?;
         import.write(&source.memory, next)?;
         compare(&fingerprint, &import.read_back(source.store)?.fingerprint())?;
         Ok(import.complete(source.store)?)
     };
     let moved = moving();
-    target.release(reign);
+    target.release(holding);
     moved?;
     println!("{} are in etcd below {}, the same as were read", amount(&fingerprint), target.etcd.prefix);
     println!(
@@ -169,10 +172,10 @@ fn out_of_etcd(directory: &Path, flags: &Flags) -> Result<(), RunError> {
     let identity = find(&*source.kv, &source.etcd.keys).map_err(MigrateError::from)?;
     let identity = identity.ok_or_else(|| MigrateError::NoStore(source.etcd.prefix.clone()))?;
 
-    let reign = source.claim(identity)?;
+    let holding = source.claim(identity)?;
     let moving = || -> Result<(Fingerprint, u64), MigrateError> {
         let (kv, keys) = (Arc::clone(&source.kv), source.etcd.keys.clone());
-        let ledger = EtcdLedger::open(kv, keys, identity, reign.term.clone())?;
+        let ledger = EtcdLedger::holding(kv, keys, identity, &holding.term);
         let memory = ledger.read_all()?;
         let (fingerprint, head) = (memory.fingerprint(), memory.head());
         println!(
@@ -201,7 +204,7 @@ fn out_of_etcd(directory: &Path, flags: &Flags) -> Result<(), RunError> {
         Ok((fingerprint, next))
     };
     let moved = moving();
-    source.release(reign);
+    source.release(holding);
     let (fingerprint, next) = moved?;
     println!("{} are in {}, the same as were read", amount(&fingerprint), directory.display());
     println!(
@@ -232,14 +235,6 @@ struct Target {
     etcd: EtcdConfig,
 }
 
-/// The leader's key.
-struct Reign {
-    candidate: Candidate,
-    term: Term,
-    lease: i64,
-    keeping: JoinHandle<()>,
-}
-
 impl Target {
     fn new(flags: &Flags) -> Result<Self, RunError> {
         let etcd = EtcdConfig::try_from(&flags.etcd)?;
@@ -252,40 +247,41 @@ impl Target {
     }
 
     /// Takes the leader's key, which no store may have, and keeps it.
-    fn claim(&self, identity: Identity) -> Result<Reign, MigrateError> {
+    ///
+    /// Everything that is written compares the key, so its loss needs no other care.
+    fn claim(&self, identity: Identity) -> Result<Holding, MigrateError> {
         let (client, keys) = (Arc::clone(&self.client), self.etcd.keys.clone());
         let clock = SystemClock::shared();
-        let candidate =
-            Candidate { client, keys, identity, address: NAME.to_owned(), clock: Arc::clone(&clock) };
+        let candidate = Candidate { client, keys, identity, address: NAME.to_owned(), clock };
         self.runtime.block_on(async {
             let mut last = EtcdError::Unknown("the leader's key could not be claimed".to_owned());
             for _ in 0..ATTEMPTS {
-                match candidate.look().await {
-                    Ok(Found::Won(won)) => {
-                        let confirmed = Confirmed::new(clock, won.lasts, won.since);
-                        let (client, lease) = (Arc::clone(&self.client), won.lease);
-                        let keeping = tokio::spawn(async move {
-                            // Everything that is written compares the key, so its loss needs no other care.
-                            keep_alive(&client, lease, &confirmed).await;
-                        });
-                        return Ok(Reign { candidate, term: won.term, lease, keeping });
-                    }
-                    Ok(Found::Led(leader)) => {
+                match self.leader_or_key(&candidate).await {
+                    Ok(Ok(holding)) => return Ok(holding),
+                    Ok(Err(Some(leader))) => {
                         return Err(MigrateError::InUse { prefix: self.etcd.prefix.clone(), leader });
                     }
-                    Ok(Found::Nobody) => {}
+                    Ok(Err(None)) => {}
                     Err(error) if error.is_passing() => last = error,
                     Err(error) => return Err(error.into()),
                 }
-                candidate.wait().await;
+                candidate.wait(false).await;
             }
             Err(last.into())
         })
     }
 
-    fn release(&self, reign: Reign) {
-        reign.keeping.abort();
-        self.runtime.block_on(reign.candidate.resign(reign.lease));
+    /// The leader's key, or who has it.
+    async fn leader_or_key(&self, candidate: &Candidate) -> Result<Result<Holding, Option<String>>, EtcdError> {
+        let found = self.client.range(get(candidate.keys.leader()), DEADLINE).await?;
+        if let Some(leader) = found.kvs.first() {
+            return Ok(Err(Some(String::from_utf8_lossy(&leader.value).into_owned())));
+        }
+        Ok(candidate.claim().await?.ok_or(None))
+    }
+
+    fn release(&self, holding: Holding) {
+        self.runtime.block_on(holding.resign());
     }
 }
 

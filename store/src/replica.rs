@@ -258,8 +258,9 @@ impl Replica {
     async fn load(&self) -> Result<Result<Loaded, StoreError>, RunError> {
         let Candidate { keys, identity, .. } = &*self.candidate;
         let ledger = Arc::new(EtcdLedger::new(Arc::clone(&self.kv), keys.clone(), *identity));
-        let (to_load, clock, metrics) = (Arc::clone(&ledger), Arc::clone(&self.clock), self.metrics.clone());
-        let loading = tokio::task::spawn_blocking(move || Store::load(to_load, clock, metrics));
+        let (to_load, policy) = (Arc::clone(&ledger), self.config.policy);
+        let (clock, metrics) = (Arc::clone(&self.clock), self.metrics.clone());
+        let loading = tokio::task::spawn_blocking(move || Store::load(to_load, policy, clock, metrics));
         let loaded = loading.await.map_err(std::io::Error::other)?;
         Ok(loaded.map(|store| {
             store.stop_leading();

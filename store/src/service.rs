@@ -64,7 +64,7 @@ use crate::watch_feed::WatchFeed;
 const MAX_MESSAGE: usize = 2 << 20;
 
 /// The names of the services, for health checks.
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 13] = [
     "muster.v1.NodeService",
     "muster.v1.LeaseService",
     "muster.v1.PodService",

@@ -58,14 +58,15 @@ impl Store {
         clock: SharedClock,
         metrics: Metrics,
     ) -> Result<(Arc<Self>, std::thread::JoinHandle<()>), StoreError> {
-        let store = Self::load(ledger, clock, metrics)?;
-        let writer = store.start_writer(policy)?;
+        let store = Self::load(ledger, policy, clock, metrics)?;
+        let writer = store.start_writer()?;
         Ok((store, writer))
     }
 
     /// Loads all records. Requests are queued until there is a writer.
     pub fn load(
         ledger: Arc<dyn Ledger>,
+        policy: Policy,
         clock: SharedClock,
         metrics: Metrics,
     ) -> Result<Arc<Self>, StoreError> {
@@ -88,9 +89,9 @@ impl Store {
     }
 
     /// Starts the writer thread.
-    pub fn start_writer(self: &Arc<Self>, policy: Policy) -> Result<std::thread::JoinHandle<()>, StoreError> {
+    pub fn start_writer(self: &Arc<Self>) -> Result<std::thread::JoinHandle<()>, StoreError> {
         self.queue.open();
-        let writer = Writer::new(Arc::clone(self), policy);
+        let writer = Writer::new(Arc::clone(self), self.policy);
         let at_end = Arc::clone(self);
         let write = move || {
             let ended = catch_unwind(AssertUnwindSafe(|| writer.run()));

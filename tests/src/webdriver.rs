@@ -91,14 +91,14 @@ impl Browser {
         let Window { width, height, scale, is_dark } = window;
         self.devtools(
             "Emulation.setDeviceMetricsOverride",
-            json!({ "width": width, "height": height, "deviceScaleFactor": scale, "mobile": scale > 1 }),
+            &json!({ "width": width, "height": height, "deviceScaleFactor": scale, "mobile": scale > 1 }),
         );
         let theme = if is_dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": theme }]);
-        self.devtools("Emulation.setEmulatedMedia", json!({ "features": features }));
+        self.devtools("Emulation.setEmulatedMedia", &json!({ "features": features }));
     }
 
-    fn devtools(&self, command: &str, parameters: Value) {
+    fn devtools(&self, command: &str, parameters: &Value) {
         self.call("POST", "/goog/cdp/execute", &json!({ "cmd": command, "params": parameters }));
     }
 

@@ -25,7 +25,7 @@ use tonic_health::pb::health_client::HealthClient;
 const PROCESS: &str = "";
 const HEARTBEAT: &str = "muster.v1.HeartbeatService";
 /// The services of a store that also read.
-const READING: [&str; 10] = [
+const READING: [&str; 12] = [
     "muster.v1.NodeService",
     "muster.v1.LeaseService",
     "muster.v1.PodService",

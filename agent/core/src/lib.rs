@@ -12,6 +12,7 @@ pub const EVENT_SOURCE: &str = muster_proto::wellknown::AGENT_COMPONENT;
 pub mod admission;
 pub mod certificate_schedule;
 pub mod config;
+pub mod log_marks;
 pub mod machine;
 pub mod pod_lifecycle;
 pub mod pod_security;

@@ -4,6 +4,8 @@
 //! others wrote (a cloud's addresses, a plug-in's condition) stays. A setter that fails leaves its part unchanged, and
 //! the others still run.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use muster_proto::event::EventType;
 use muster_proto::label::Annotations;
@@ -39,6 +41,10 @@ pub struct Settings {
     pub eviction_reserve: EvictionReserve,
     /// The port of AgentService; 0 means that it does not listen.
     pub agent_port: u16,
+    /// Its only address; `None` means all addresses of the node.
+    pub agent_address: Option<IpAddr>,
+    /// Whether it reports the condition OutOfDisk too.
+    pub legacy_conditions: bool,
     /// `None` lists all images.
     pub max_images: Option<usize>,
     /// The agent's version.
@@ -157,10 +163,16 @@ pub fn compute(
     events.extend(info::rebooted(&settings.name, &previous.status.node_info, &observed.system, emitted));
     status.node_info = info::node_info(&previous.status.node_info, settings, observed);
     status.agent_port = settings.agent_port;
+    status.agent_address = settings.agent_address.map(|address| address.to_string()).unwrap_or_default();
     status.images = info::images(&observed.images, settings.max_images);
 
     let who = &settings.name;
     events.extend(conditions::set_pressures(&mut status.conditions, who, observed.pressures, now));
+    if settings.legacy_conditions {
+        events.extend(conditions::set_out_of_disk(&mut status.conditions, who, observed.pressures, now));
+    } else {
+        status.conditions.retain(|condition| condition.kind != conditions::OUT_OF_DISK);
+    }
     let ready = ready::ready_state(&observed.health, &status.capacity, settings.storage_isolation);
     events.extend(ready::set_ready(&mut status.conditions, who, ready, now));
 

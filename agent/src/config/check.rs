@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use muster_agent_core::pod_security::IdRange;
+use muster_agent_core::resources::swap::SwapBehavior;
+use muster_agent_core::resources::topology::Policy;
+use muster_proto::feature_gates;
 use muster_proto::name::{Name, NameError};
-use muster_rpc::tls::{ClientTls, PemFile, Security, TlsError};
+use muster_proto::quantity::Quantity;
+use muster_rpc::tls::{ClientTls, PemFile, Security};
 
 use super::lists;
 use super::{
@@ -12,6 +16,7 @@ use super::{
     NodeIps, PodSecurityConfig, PodSecurityFlags, ShutdownConfig, StatusConfig, StatusFlags, SwapConfig,
     TopologyConfig, WorkFlags,
 };
+use crate::runtime::logs::LogLimits;
 
 /// How often a status is computed by default.
 const UPDATE_FREQUENCY: Duration = Duration::from_secs(10);
@@ -24,8 +29,17 @@ impl TryFrom<&Flags> for Config {
     type Error = ConfigError;
 
     fn try_from(flags: &Flags) -> Result<Self, ConfigError> {
-        let (ips, warnings) = NodeIps::parse(&flags.node.node_ip).map_err(refuse("node-ip"))?;
-        let stores: Vec<String> = lists::entries(&flags.store).map(str::to_owned).collect();
+        let (ips, mut warnings) = NodeIps::parse(&flags.node.node_ip).map_err(refuse("node-ip"))?;
+        let named = lists::entries(&flags.store).chain(lists::entries(&flags.api_servers));
+        let stores: Vec<String> = named.map(str::to_owned).collect();
+        for (is_given, older, name) in [
+            (!flags.api_servers.is_empty(), "api-servers", "store"),
+            (flags.kubeconfig.is_some(), "kubeconfig", "credentials"),
+        ] {
+            if is_given {
+                warnings.push(format!("--{older} is the older name of --{name}: use that one"));
+            }
+        }
         if stores.is_empty() {
             return Err(refuse("store")("must name at least one store"));
         }
@@ -45,17 +59,13 @@ impl TryFrom<&Flags> for Config {
             capacity: capacity(&flags.status)?,
             eviction: eviction(&flags.eviction)?,
             shutdown: shutdown(&flags.work)?,
-            topology: TopologyConfig {
-                policy: chosen("topology-manager-policy", &flags.work.topology_manager_policy)?,
-                scope: chosen("topology-manager-scope", &flags.work.topology_manager_scope)?,
-            },
-            swap: SwapConfig {
-                fail_on: flags.work.fail_swap_on,
-                behavior: chosen("memory-swap-behavior", &flags.work.memory_swap_behavior)?,
-            },
+            topology: topology(&flags.work)?,
+            swap: swap(&flags.work)?,
             pod_max_pids: pod_max_pids(flags.work.pod_max_pids)?,
+            log_limits: log_limits(&flags.work)?,
             pod_security: pod_security(&flags.pod_security)?,
             pod_manifest_path: flags.work.pod_manifest_path.clone(),
+            legacy_conditions: flags.status.legacy_conditions,
             warnings,
         })
     }
@@ -70,12 +80,40 @@ fn chosen<T: std::str::FromStr<Err = String>>(flag: &'static str, text: &str) ->
     text.trim().parse().map_err(refuse(flag))
 }
 
+fn swap(flags: &WorkFlags) -> Result<SwapConfig, ConfigError> {
+    let behavior = chosen("memory-swap-behavior", &flags.memory_swap_behavior)?;
+    if is_off(flags, "NodeSwap")? && behavior != SwapBehavior::NoSwap {
+        return Err(refuse("feature-gates")("NodeSwap=false contradicts --memory-swap-behavior"));
+    }
+    Ok(SwapConfig { fail_on: flags.fail_swap_on, behavior })
+}
+
+fn topology(flags: &WorkFlags) -> Result<TopologyConfig, ConfigError> {
+    let policy = chosen("topology-manager-policy", &flags.topology_manager_policy)?;
+    if is_off(flags, "TopologyManager")? && policy != Policy::None {
+        return Err(refuse("feature-gates")("TopologyManager=false contradicts --topology-manager-policy"));
+    }
+    Ok(TopologyConfig { policy, scope: chosen("topology-manager-scope", &flags.topology_manager_scope)? })
+}
+
+/// Whether a feature gate is switched off. The other gates are checked too.
+fn is_off(flags: &WorkFlags, gate: &str) -> Result<bool, ConfigError> {
+    let gates = feature_gates::read(lists::entries(&flags.feature_gates)).map_err(refuse("feature-gates"))?;
+    Ok(gates.get(gate) == Some(&false))
+}
+
 /// The client certificate: from its own directory, or the one that the agent serves with.
-fn client_tls(flags: &Flags, security: &Security) -> Result<Option<ClientTls>, TlsError> {
-    let Some(directory) = &flags.credentials else { return Ok(security.client()) };
+fn client_tls(flags: &Flags, security: &Security) -> Result<Option<ClientTls>, ConfigError> {
+    let Some(directory) = flags.credentials.as_ref().or(flags.kubeconfig.as_ref()) else {
+        return Ok(security.client());
+    };
+    if flags.kubeconfig.is_some() && directory.is_file() {
+        let reason = "must be a directory with ca.crt, tls.crt and tls.key, as --credentials; a kubeconfig file is not read";
+        return Err(refuse("kubeconfig")(reason));
+    }
     let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map(|name| directory.join(name));
     let file = |path| PemFile::new("--credentials", path);
-    ClientTls::read(file(&ca), file(&cert), file(&key)).map(Some)
+    Ok(Some(ClientTls::read(file(&ca), file(&cert), file(&key))?))
 }
 
 fn node(flags: &NodeFlags, ips: NodeIps) -> Result<NodeConfig, ConfigError> {
@@ -180,6 +218,17 @@ fn pod_max_pids(count: i64) -> Result<Option<u64>, ConfigError> {
         (_, Ok(count @ 1..)) => Ok(Some(count)),
         _ => Err(refuse("pod-max-pids")("must be -1 for no limit, or the number of processes")),
     }
+}
+
+fn log_limits(flags: &WorkFlags) -> Result<LogLimits, ConfigError> {
+    let size: Quantity =
+        flags.container_log_max_size.trim().parse().map_err(refuse("container-log-max-size"))?;
+    let max_bytes = u64::try_from(size.value()).ok().filter(|bytes| *bytes > 0);
+    let max_files = u32::try_from(flags.container_log_max_files).ok().filter(|files| *files >= 2);
+    Ok(LogLimits {
+        max_bytes: max_bytes.ok_or_else(|| refuse("container-log-max-size")("must be more than 0"))?,
+        max_files: max_files.ok_or_else(|| refuse("container-log-max-files")("must be 2 or more"))?,
+    })
 }
 
 fn pod_security(flags: &PodSecurityFlags) -> Result<PodSecurityConfig, ConfigError> {

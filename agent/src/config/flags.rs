@@ -25,13 +25,21 @@ pub struct Flags {
         env = "MUSTER_STORE",
         value_name = "URL",
         value_delimiter = ',',
-        required = true
+        required_unless_present = "api_servers"
     )]
     pub store: Vec<String>,
+
+    /// Older name of --store
+    #[arg(long, value_name = "URL", value_delimiter = ',', hide_short_help = true)]
+    pub api_servers: Vec<String>,
 
     /// Directory with ca.crt, tls.crt and tls.key: the client certificate for the store; --tls-cert is used otherwise
     #[arg(long, env = "MUSTER_CREDENTIALS", value_name = "DIR")]
     pub credentials: Option<PathBuf>,
+
+    /// Older name of --credentials
+    #[arg(long, value_name = "DIR", conflicts_with = "credentials", hide_short_help = true)]
+    pub kubeconfig: Option<PathBuf>,
 
     /// Directory for the agent's identity and its containers' records
     #[arg(long, env = "MUSTER_STATE_DIR", value_name = "DIR", default_value = "/var/lib/muster/agent")]
@@ -199,6 +207,10 @@ pub struct StatusFlags {
     )]
     pub node_status_max_images: i64,
 
+    /// Report the condition OutOfDisk too, for readers that know no DiskPressure
+    #[arg(long, env = "MUSTER_LEGACY_CONDITIONS", value_parser = BoolishValueParser::new())]
+    pub legacy_conditions: bool,
+
     /// The most pods that the node runs
     #[arg(
         long,
@@ -327,6 +339,20 @@ pub struct WorkFlags {
     )]
     pub pod_max_pids: i64,
 
+    /// Size of a container's log at which it is rotated, such as 10Mi
+    #[arg(long, env = "MUSTER_CONTAINER_LOG_MAX_SIZE", value_name = "SIZE", default_value = "10Mi")]
+    pub container_log_max_size: String,
+
+    /// Files that the log of a container may have, at least 2
+    #[arg(
+        long,
+        env = "MUSTER_CONTAINER_LOG_MAX_FILES",
+        value_name = "COUNT",
+        default_value_t = 5,
+        allow_negative_numbers = true
+    )]
+    pub container_log_max_files: i64,
+
     /// How cores and devices of several NUMA nodes are aligned: none, best-effort, restricted, single-numa-node
     #[arg(long, env = "MUSTER_TOPOLOGY_MANAGER_POLICY", value_name = "POLICY", default_value = "none")]
     pub topology_manager_policy: String,
@@ -334,6 +360,10 @@ pub struct WorkFlags {
     /// What is aligned: each container, or the whole pod
     #[arg(long, env = "MUSTER_TOPOLOGY_MANAGER_SCOPE", value_name = "SCOPE", default_value = "container")]
     pub topology_manager_scope: String,
+
+    /// Kubernetes' gates of nodes, such as NodeSwap=true: what they switch on is there in any case
+    #[arg(long, env = "MUSTER_FEATURE_GATES", value_name = "NAME=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<String>,
 
     /// Whether the agent refuses to start on a machine with swap
     #[arg(

@@ -87,6 +87,27 @@ fn the_error_of_an_invalid_flag_names_it() {
         (&["--system-reserved", "cpu=x"], "--system-reserved: the amount of cpu must be a number"),
         (&["--kube-reserved", "memory=-1Gi"], "--kube-reserved: the amount of memory must not be negative"),
         (&["--kube-reserved", "cpu=1,cpu=2"], "--kube-reserved: cpu is given twice"),
+        (
+            &["--feature-gates=NodeLeases=true"],
+            "--feature-gates: \"NodeLeases\" is no gate; these are: NodeLease,",
+        ),
+        (&["--feature-gates=NodeLease=false"], "--feature-gates: NodeLease cannot be switched off"),
+        (
+            &["--feature-gates=NodeSwap=false", "--memory-swap-behavior=LimitedSwap"],
+            "--feature-gates: NodeSwap=false contradicts --memory-swap-behavior",
+        ),
+        (
+            &["--feature-gates=TopologyManager=false", "--topology-manager-policy=restricted"],
+            "--feature-gates: TopologyManager=false contradicts --topology-manager-policy",
+        ),
+        (
+            &["--kubeconfig", "/etc/passwd"],
+            "--kubeconfig: must be a directory with ca.crt, tls.crt and tls.key",
+        ),
+        (&["--kubeconfig", "/nonexistent"], "--credentials: cannot read /nonexistent/ca.crt"),
+        (&["--container-log-max-size", "x"], "--container-log-max-size: "),
+        (&["--container-log-max-size", "0"], "--container-log-max-size: must be more than 0"),
+        (&["--container-log-max-files", "1"], "--container-log-max-files: must be 2 or more"),
         (&["--pod-max-pids", "0"], "--pod-max-pids: must be -1 for no limit"),
         (&["--pod-max-pids", "-2"], "--pod-max-pids: must be -1 for no limit"),
         (&["--eviction-max-pod-grace-period", "-1"], "--eviction-max-pod-grace-period: must be 0 to"),
@@ -114,6 +135,20 @@ fn the_error_of_an_invalid_flag_names_it() {
     }
     let no_store = Flags::try_parse_from(["muster-agent", "--store", ""]).unwrap();
     assert_eq!(Config::try_from(&no_store).unwrap_err().to_string(), "--store: must name at least one store");
+}
+
+#[test]
+fn older_names_of_flags_are_understood_with_a_hint() {
+    let flags = Flags::try_parse_from([
+        "muster-agent",
+        "--api-servers=http://a:1,http://b:1",
+        "--feature-gates=NodeSwap=true",
+    ]);
+    let config = Config::try_from(&flags.unwrap()).unwrap();
+    assert_eq!(config.stores, ["http://a:1", "http://b:1"]);
+    assert_eq!(config.warnings, ["--api-servers is the older name of --store: use that one"]);
+    assert!(Flags::try_parse_from(["muster-agent"]).is_err(), "one of both is required");
+    assert!(config.log_limits == LogLimits { max_bytes: 10 << 20, max_files: 5 });
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Performs actions on this machine; `store_calls` makes those that are calls of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,12 +11,15 @@ use muster_agent_core::resources::swap::{self, SwapPolicy};
 use muster_agent_core::resources::topology::cpu_assignments::CpuAssignments;
 use muster_agent_core::resources::{oom_score, priority};
 use muster_proto::name::Uid;
+use muster_proto::pb;
+use muster_proto::pb::volume::Source;
 use muster_proto::pod::{Container, Pod, requests};
-use muster_proto::quantity::Resources;
+use muster_proto::quantity::{Quantity, Resources};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use crate::runtime::process::ProcessRuntime;
+use crate::runtime::volumes::{Mount, VolumeSource};
 use crate::runtime::{
     ContainerId, ContainerSpec, DiskUsage, Limits, PodLimits, Privilege, Runtime, RuntimeError, Security,
     Signal, Usage, Workload, pause,
@@ -66,7 +70,12 @@ impl Executor {
             Ok(cpus) => cpus,
             Err(rejection) => return Outcome::Refused(rejection),
         };
+        let mounts = match mounts(pod, container) {
+            Ok(mounts) => mounts,
+            Err(message) => return Outcome::Failed { message },
+        };
         let spec = ContainerSpec {
+            mounts,
             id: ContainerId { pod: uid, container: name.to_owned(), attempt },
             pod_namespace: namespace,
             pod_name: pod.meta.name.clone(),
@@ -136,7 +145,11 @@ impl Executor {
         let released = spawn_blocking(move || {
             let is_its = |workload: &Workload| workload.id.pod == pod && !keeps_files;
             let of_pod = runtime.list().into_iter().filter(is_its);
-            of_pod.map(|workload| runtime.remove(&workload.id)).collect::<Result<Vec<()>, _>>()
+            let removed =
+                of_pod.map(|workload| runtime.remove(&workload.id)).collect::<Result<Vec<()>, _>>()?;
+            // No process of the pod is left that could use them.
+            runtime.remove_volumes(pod)?;
+            Ok::<_, RuntimeError>(removed)
         });
         match released.await {
             Ok(Ok(_)) => {
@@ -258,6 +271,36 @@ fn environment(container: &Container) -> Result<Vec<(String, String)>, String> {
     variables.collect()
 }
 
+/// What the container sees of the pod's volumes.
+fn mounts(pod: &Pod, container: &Container) -> Result<Vec<Mount>, String> {
+    let mount = |mount: &pb::VolumeMount| {
+        let volume = pod.spec.volumes.iter().find(|volume| volume.name == mount.name);
+        let source = match volume.and_then(|volume| volume.source.as_ref()) {
+            Some(Source::EmptyDir(pb::EmptyDirVolume { size_limit, medium })) if medium == "Memory" => {
+                let size: Option<Quantity> = size_limit.parse().ok();
+                VolumeSource::Memory { bytes: size.and_then(|size| u64::try_from(size.value()).ok()) }
+            }
+            Some(Source::EmptyDir(_)) => VolumeSource::Disk,
+            Some(Source::HostPath(pb::HostPathVolume { path, r#type })) => {
+                VolumeSource::Host { path: path.into(), kind: r#type.clone() }
+            }
+            _ => {
+                let name = &mount.name;
+                return Err(format!(
+                    "volume {name} is neither an emptyDir nor a hostPath, and nothing else works here"
+                ));
+            }
+        };
+        Ok(Mount {
+            volume: mount.name.clone(),
+            source,
+            target: PathBuf::from(&mount.mount_path),
+            read_only: mount.read_only,
+        })
+    };
+    container.volume_mounts.iter().map(mount).collect()
+}
+
 fn security(asked: Asked) -> Security {
     let privilege = match asked {
         Asked { privileged: true, .. } => Privilege::Privileged,
@@ -292,7 +335,6 @@ mod tests {
     use super::*;
     use crate::runtime::{Exit, ExitReason, Started, State};
     use muster_agent_core::testing::{container, uid};
-    use muster_proto::pb;
 
     fn workload(container: &str, attempt: u32, is_over: bool) -> Workload {
         let at = Timestamp::UNIX_EPOCH;

@@ -1,5 +1,6 @@
 //! The parts of an agent, built from one set of settings: its loops, its service and its server.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -46,7 +47,7 @@ use crate::readiness;
 use crate::runtime::process::{ProcessConfig, ProcessRuntime};
 use crate::runtime::{Runtime, RuntimeError};
 use crate::runtime_probe::RuntimeProbe;
-use crate::service::{NAMES, Service};
+use crate::service::{Containers, NAMES, Service};
 use crate::shared_state::SharedState;
 use crate::shutdown::MachineShutdown;
 use crate::static_pods::{self, StaticPodReader};
@@ -76,7 +77,8 @@ pub(super) fn open_runtime(
 ) -> Result<Arc<ProcessRuntime>, RuntimeError> {
     let runtime = ProcessConfig::new(config.state_dir.join("runtime"), shim);
     let own_ids = security_policy(config).own_ids;
-    Ok(Arc::new(ProcessRuntime::open(ProcessConfig { own_ids, ..runtime }, clock)?))
+    let log_limits = config.log_limits;
+    Ok(Arc::new(ProcessRuntime::open(ProcessConfig { own_ids, log_limits, ..runtime }, clock)?))
 }
 
 /// What pods may ask for. Only root can run them as users of their own.
@@ -115,19 +117,21 @@ pub(super) fn cpu_assignments(
     Ok(assignments)
 }
 
-/// The settings of a node with that name whose agent listens on that port.
+/// The settings of a node with that name whose agent listens at that address.
 pub(super) fn settings(
     config: &Config,
     name: Name,
     eviction_reserve: EvictionReserve,
-    agent_port: u16,
+    agent: SocketAddr,
 ) -> Settings {
     Settings {
         name,
         node: config.node.clone(),
         capacity: config.capacity.clone(),
         eviction_reserve,
-        agent_port,
+        agent_port: agent.port(),
+        agent_address: Some(agent.ip()).filter(|address| !address.is_unspecified()),
+        legacy_conditions: config.legacy_conditions,
         max_images: config.status.max_images,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         storage_isolation: true,
@@ -230,6 +234,11 @@ impl Parts {
             limitations: self.limitations.clone(),
             machine_shutdown: self.machine_shutdown.clone(),
             clock: Arc::clone(&self.clock),
+            containers: Containers::new(
+                Arc::clone(&self.runtime),
+                matches!(self.config.security, Security::MutualTls(_)) || self.config.client_tls.is_none(),
+                self.machine_shutdown.stop_signal(),
+            ),
         }
     }
 

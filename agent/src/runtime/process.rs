@@ -4,6 +4,7 @@
 //! container has one task that waits for its shim and then reads the exit.
 
 mod adopt;
+pub mod exec;
 mod exit_watch;
 mod hook;
 mod launch;
@@ -26,15 +27,14 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::cgroup::{self, Tree};
+use super::logs::{ContainerLog, LogLimits};
 use super::processes::ProcessKey;
 use super::record::{self, CgroupPaths, Files, Run};
+use super::volumes::Volumes;
 use super::{
     ContainerId, ContainerSpec, DiskUsage, HookEnd, Runtime, RuntimeError, Signal, Started, State, Usage,
     Workload, logs, processes,
 };
-
-/// The size at which a container's log is rotated; the kubelet's default.
-pub const DEFAULT_LOG_BYTES: u64 = 10 << 20;
 
 /// How often, and with what pause, to try to lock the directory before another agent is assumed to have it.
 const LOCK_TRIES: u32 = 50;
@@ -53,8 +53,8 @@ pub struct ProcessConfig {
     pub shim: PathBuf,
     /// Where cgroup v2 is mounted; `None` runs containers without cgroups.
     pub cgroup_root: Option<PathBuf>,
-    /// A log longer than this is rotated.
-    pub log_bytes: u64,
+    /// How long logs may be.
+    pub log_limits: LogLimits,
     /// The ids from which each pod gets a user of its own; `None` runs containers as the agent's user. Only root can
     /// give them out.
     pub own_ids: Option<IdRange>,
@@ -67,7 +67,7 @@ impl ProcessConfig {
             state_dir: state_dir.into(),
             shim,
             cgroup_root: Tree::find_root(),
-            log_bytes: DEFAULT_LOG_BYTES,
+            log_limits: LogLimits::default(),
             own_ids: None,
         }
     }
@@ -80,11 +80,13 @@ pub struct ProcessRuntime {
 
 struct Inner {
     pods: PathBuf,
+    /// The emptyDir volumes, one directory for each pod.
+    volumes: Volumes,
     shim: PathBuf,
     tree: Option<Tree>,
     limitations: Vec<String>,
     boot_id: String,
-    log_bytes: u64,
+    log_limits: LogLimits,
     own_ids: Option<IdRange>,
     clock: SharedClock,
     /// Runs the tasks that wait for shims.
@@ -112,6 +114,7 @@ struct Entry {
     starter: Option<ProcessKey>,
     /// Its hook, while that runs.
     hook: Option<ProcessKey>,
+    log: Arc<ContainerLog>,
     stage: Stage,
 }
 
@@ -143,7 +146,7 @@ impl ProcessRuntime {
             tree,
             limitations,
             boot_id,
-            log_bytes: config.log_bytes,
+            log_limits: config.log_limits,
             own_ids: config.own_ids,
             clock,
             tasks: Handle::current(),
@@ -151,9 +154,11 @@ impl ProcessRuntime {
             shared: Mutex::default(),
             changes: watch::Sender::new(0),
             _lock: lock,
+            volumes: Volumes::beside(&pods),
             pods,
         });
         inner.adopt_all().map_err(RuntimeError::machine("read the records of earlier containers"))?;
+        inner.remove_stray_volumes();
         inner.keep_logs_short();
         Ok(ProcessRuntime { inner })
     }
@@ -161,6 +166,17 @@ impl ProcessRuntime {
     /// The file of the container's output.
     pub fn log_path(&self, id: &ContainerId) -> PathBuf {
         self.inner.files(id).log()
+    }
+
+    /// Removes the emptyDir volumes of a pod. None of its containers may run.
+    pub fn remove_volumes(&self, pod: Uid) -> Result<(), RuntimeError> {
+        let doing = format!("remove the volumes of {pod}");
+        self.inner.volumes.remove(pod).map_err(RuntimeError::machine(doing))
+    }
+
+    /// The log of a container.
+    pub fn log(&self, id: &ContainerId) -> Result<Arc<ContainerLog>, RuntimeError> {
+        Ok(self.inner.entry(id)?.log)
     }
 
     /// The last bytes of a container's output, at most `bytes` of them.
@@ -353,6 +369,12 @@ impl Inner {
 
     fn entry(&self, id: &ContainerId) -> Result<Entry, RuntimeError> {
         self.table().get(id).cloned().ok_or_else(|| RuntimeError::Unknown(id.clone()))
+    }
+
+    fn logs_of_running(&self) -> Vec<(ContainerId, Arc<ContainerLog>)> {
+        let table = self.table();
+        let running = table.iter().filter(|(_, entry)| matches!(entry.stage, Stage::Running(_)));
+        running.map(|(id, entry)| (id.clone(), Arc::clone(&entry.log))).collect()
     }
 
     fn running(&self) -> Vec<(ContainerId, Run, Option<CgroupPaths>)> {

@@ -24,9 +24,8 @@ const ORDER: &str = "order";
 const RUN: &str = "run";
 const EXIT: &str = "exit";
 const LOG: &str = "log";
-const OLD_LOG: &str = "log.1";
 const SHIM_LOG: &str = "shim";
-const ENDINGS: [&str; 6] = [ORDER, RUN, EXIT, LOG, OLD_LOG, SHIM_LOG];
+const ENDINGS: [&str; 5] = [ORDER, RUN, EXIT, LOG, SHIM_LOG];
 /// The suffix of a record that is not complete yet.
 const UNFINISHED: &str = ".new";
 
@@ -43,6 +42,9 @@ pub struct Order {
     /// The user to run as; `None` is the agent's.
     #[serde(default)]
     pub user: Option<User>,
+    /// The directory of the pod's emptyDir volumes, if the container sees one of them.
+    #[serde(default)]
+    pub volumes: Option<PathBuf>,
 }
 
 /// The cgroups of a container and its shim.
@@ -88,7 +90,8 @@ impl Files {
         let (attempt, termination) = path.file_name()?.to_str()?.split_once('.')?;
         let termination = termination.strip_suffix(UNFINISHED).unwrap_or(termination);
         attempt.parse::<u32>().ok()?;
-        ENDINGS.contains(&termination).then(|| Files { stem: path.with_file_name(attempt) })
+        let is_ours = ENDINGS.contains(&termination) || rotated_at(termination).is_some();
+        is_ours.then(|| Files { stem: path.with_file_name(attempt) })
     }
 
     pub fn order(&self) -> PathBuf {
@@ -108,9 +111,27 @@ impl Files {
         self.stem.with_extension(LOG)
     }
 
-    /// The container's output before the log was rotated.
-    pub fn old_log(&self) -> PathBuf {
-        self.stem.with_extension(OLD_LOG)
+    /// The part of the container's output that begins at that byte of all of it, once it was moved out of the log.
+    pub fn rotated_log(&self, offset: u64) -> PathBuf {
+        self.stem.with_extension(format!("{LOG}.{offset}"))
+    }
+
+    /// The parts that were moved out of the log, with the byte that each begins at, the oldest first.
+    pub fn rotated_logs(&self) -> io::Result<Vec<(u64, PathBuf)>> {
+        let own = self.stem.file_name().unwrap_or_default();
+        let mut found = Vec::new();
+        for entry in fs::read_dir(self.folder())? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if let Some((attempt, rest)) = name.split_once('.')
+                && attempt == own
+                && let Some(offset) = rotated_at(rest)
+            {
+                found.push((offset, path));
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
     }
 
     /// The shim's own error output.
@@ -135,6 +156,9 @@ impl Files {
         for termination in ENDINGS {
             absent_is_fine(fs::remove_file(self.stem.with_extension(termination)))?;
         }
+        for (_, path) in self.rotated_logs().unwrap_or_default() {
+            absent_is_fine(fs::remove_file(path))?;
+        }
         self.remove_empty_folders();
         Ok(())
     }
@@ -148,6 +172,11 @@ impl Files {
             let _ = fs::remove_dir(pod);
         }
     }
+}
+
+/// The byte at which a part of the log begins, from what its file's name has behind the attempt: `log.10485760`.
+fn rotated_at(termination: &str) -> Option<u64> {
+    termination.strip_prefix(LOG)?.strip_prefix('.')?.parse().ok()
 }
 
 /// All orders under the directory of all pods.
@@ -302,6 +331,7 @@ mod tests {
             oom_score_adj: 999,
             pod_limits: PodLimits { cpu_request_millis: 500, pids: Some(9) },
             security: Security { user: Some(7), group: None, privilege: Privilege::Escalating },
+            mounts: Vec::new(),
         }
     }
 
@@ -311,7 +341,8 @@ mod tests {
         let files = Files::of(dir.path(), &spec().id);
         files.make_folder().unwrap();
         let user = Some(User { uid: 7, gid: 2000 });
-        let order = Order { spec: spec(), cgroup: None, affinity: vec![4], own_id: Some(2000), user };
+        let order =
+            Order { spec: spec(), cgroup: None, affinity: vec![4], own_id: Some(2000), user, volumes: None };
         assert_eq!(read::<Order>(&files.order()).unwrap(), None, "no record is no error");
         write(&files.order(), &order).unwrap();
         assert_eq!(read(&files.order()).unwrap(), Some(order));
@@ -344,7 +375,7 @@ mod tests {
         let first = Files::of(dir.path(), &spec().id);
         let second = Files::of(dir.path(), &ContainerId { attempt: 4, ..spec().id });
         first.make_folder().unwrap();
-        for path in [first.order(), first.log(), first.old_log(), second.order()] {
+        for path in [first.order(), first.log(), first.rotated_log(7), second.order()] {
             fs::write(path, b"").unwrap();
         }
         first.remove().unwrap();

@@ -37,7 +37,7 @@ pub fn enter(user: Option<User>, privilege: Privilege) -> io::Result<()> {
 }
 
 /// The groups first: only root may change them.
-fn become_user(user: User) -> io::Result<()> {
+pub(super) fn become_user(user: User) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     let changed = set_thread_groups(&[])
         .and_then(|()| set_thread_res_gid(gid, gid, gid))

@@ -30,7 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::processes::{self, ProcessKey};
 use super::record::{self, Files, Order, Run};
-use super::{ContainerSpec, Exit, ExitReason, affinity, cgroup, logs, sandbox};
+use super::{ContainerSpec, Exit, ExitReason, affinity, cgroup, logs, sandbox, volumes};
 
 /// The agent's first argument when it runs as a shim.
 pub const SUBCOMMAND: &str = "shim";
@@ -51,6 +51,9 @@ const PROGRAM_UMASK: Mode = Mode::from_raw_mode(0o022);
 const STARTER_STACK: usize = 128 << 10;
 /// The kernel's control file for the order of out-of-memory kills.
 const OOM_SCORE_ADJ: &str = "/proc/self/oom_score_adj";
+/// What a container's last words are at most.
+const LAST_BYTES: u64 = 1024;
+const LAST_LINES: usize = 10;
 /// The pause before another attempt to write the exit.
 const DISK_RETRY: Duration = Duration::from_secs(1);
 
@@ -118,7 +121,7 @@ fn supervise(path: &Path) -> io::Result<()> {
 ///
 /// They are caught rather than ignored: an ignored signal stays ignored in the container's program, a caught one does
 /// not. The handlers stay after the short-lived tokio runtime that installs them.
-fn outlive_signals() -> io::Result<()> {
+pub(super) fn outlive_signals() -> io::Result<()> {
     let brief = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = brief.enter();
     for kind in [
@@ -175,6 +178,7 @@ fn begin(order: &Order, files: &Files) -> Result<Run, String> {
 /// Starts the program from a thread that has entered the container's sandbox, which the program inherits.
 fn start_sandboxed(command: &mut Command, order: &Order) -> Result<Child, String> {
     let start = || {
+        volumes::enter(order)?;
         sandbox::enter(order.user, order.spec.security.privilege)
             .map_err(|error| format!("its privileges cannot be dropped: {error}"))?;
         command.spawn().map_err(|error| unstartable(order, &error))
@@ -306,7 +310,23 @@ fn finish(order: &Order, files: &Files, run: &Run) -> io::Result<Exit> {
     if let Some(place) = place {
         cgroup::remove(place);
     }
-    Ok(exit_of(status, out_of_memory, run.started_at, finished_at))
+    let exit = exit_of(status, out_of_memory, run.started_at, finished_at);
+    let message = if exit.code == 0 { String::new() } else { last_words(&files.log()) };
+    Ok(Exit { message, ..exit })
+}
+
+/// The last lines of a log, for the status of a container that failed.
+fn last_words(log: &Path) -> String {
+    let text = logs::tail(log, LAST_BYTES).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let text = text.trim_end();
+    let mut lines: Vec<&str> = text.lines().rev().take(LAST_LINES).collect();
+    // The first line may have lost its beginning.
+    if lines.len() > 1 && text.len() as u64 + 1 >= LAST_BYTES && lines.len() < LAST_LINES {
+        lines.pop();
+    }
+    lines.reverse();
+    lines.join("\n")
 }
 
 /// Waits until the process has exited, without reaping it: its pid stays its own. Adopted orphans are reaped meanwhile.
@@ -339,6 +359,11 @@ fn end_orphans(order: &Order) -> io::Result<()> {
     if let Some(place) = &order.cgroup {
         let _ = cgroup::kill(&place.container);
     }
+    end_children()
+}
+
+/// Kills and reaps all children of this process, and those that it adopts from them.
+pub(super) fn end_children() -> io::Result<()> {
     loop {
         let children = processes::own_children()?;
         for &child in &children {
@@ -382,26 +407,39 @@ fn write_down(files: &Files, exit: &Exit) -> io::Result<()> {
 
 /// Replaces this process with a hook of the container. Returns only on an error.
 fn become_hook(order: &Path, words: &[OsString]) -> io::Result<()> {
+    become_command(order, words, |_, _| {})
+}
+
+/// Replaces this process with a command in the container of that order. `prepare` is called before the process has given up
+/// its privileges. Returns only on an error.
+pub(super) fn become_command(
+    order: &Path,
+    words: &[OsString],
+    prepare: impl FnOnce(&mut Command, &Order),
+) -> io::Result<()> {
     let files = Files::beside(order);
-    let order: Order = record::read(order)?.ok_or(io::ErrorKind::NotFound)?;
+    let order: Order = record::read(order)?.ok_or_else(|| io::Error::other("the container is gone"))?;
     let (program, args) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(args);
+    apply_spec(&mut command, &order.spec);
     if let Some(place) = &order.cgroup {
         cgroup::enter(&place.container)?;
     }
-    // The container may have been moved to other CPUs since it was ordered.
     let run: Option<Run> = record::read(&files.run())?;
+    if !order.spec.mounts.is_empty() {
+        volumes::join(run.as_ref().map(|run| run.main))?;
+    }
+    // The container may have been moved to other CPUs since it was ordered.
     if run.is_none_or(|run| affinity::follow(run.main.pid).is_err()) {
         affinity::pin(&order.affinity)?;
     }
     expose(order.spec.oom_score_adj);
+    prepare(&mut command, &order);
     umask(PROGRAM_UMASK);
     sandbox::enter(order.user, order.spec.security.privilege)?;
-    // A hook must not outlive the agent that waits for it. Set last: a change of the user resets it.
+    // It must not outlive the process that waits for it. Set last: a change of the user resets it.
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let mut command = Command::new(program);
-    command.args(args);
-    apply_spec(&mut command, &order.spec);
-    umask(PROGRAM_UMASK);
     Err(command.exec())
 }
 
@@ -435,8 +473,9 @@ mod tests {
             oom_score_adj: 0,
             pod_limits: PodLimits::default(),
             security: Security::default(),
+            mounts: Vec::new(),
         };
-        Order { spec, cgroup: None, affinity: Vec::new(), own_id: None, user: None }
+        Order { spec, cgroup: None, affinity: Vec::new(), own_id: None, user: None, volumes: None }
     }
 
     #[test]

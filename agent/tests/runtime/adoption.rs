@@ -104,7 +104,14 @@ fn forge(harness: &Harness, run: Option<&Run>) -> ContainerId {
     let spec = container(&["sleep", "1000"]);
     let files = harness.files(&spec.id);
     files.make_folder().unwrap();
-    let order = Order { spec: spec.clone(), cgroup: None, affinity: Vec::new(), own_id: None, user: None };
+    let order = Order {
+        spec: spec.clone(),
+        cgroup: None,
+        affinity: Vec::new(),
+        own_id: None,
+        user: None,
+        volumes: None,
+    };
     record::write(&files.order(), &order).unwrap();
     if let Some(run) = run {
         record::write(&files.run(), run).unwrap();

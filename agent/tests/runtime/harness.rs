@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use muster_agent::runtime::process::{DEFAULT_LOG_BYTES, ProcessConfig, ProcessRuntime};
+use muster_agent::runtime::logs::LogLimits;
+use muster_agent::runtime::process::{ProcessConfig, ProcessRuntime};
 use muster_agent::runtime::processes::ProcessKey;
 use muster_agent::runtime::record::{self, Files, Run};
 use muster_agent::runtime::{ContainerId, ContainerSpec, Exit, Limits, Runtime, State};
@@ -139,7 +140,7 @@ pub(crate) fn config(state_dir: &Path, cgroup_root: Option<PathBuf>) -> ProcessC
         state_dir: state_dir.join("state"),
         shim: PathBuf::from(env!("CARGO_BIN_EXE_muster-agent")),
         cgroup_root,
-        log_bytes: DEFAULT_LOG_BYTES,
+        log_limits: LogLimits::default(),
         own_ids: rustix::process::geteuid().is_root().then(|| "2000000000-2000065535".parse().unwrap()),
     }
 }
@@ -159,6 +160,7 @@ pub(crate) fn container(command: &[&str]) -> ContainerSpec {
         oom_score_adj: 0,
         pod_limits: Default::default(),
         security: Default::default(),
+        mounts: Vec::new(),
     }
 }
 

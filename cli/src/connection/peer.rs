@@ -31,8 +31,8 @@ impl Peer {
         Peer { role: "controller", address, settings, start: "`muster up` or muster-controller", timeout }
     }
 
-    pub(super) fn agent(address: String, timeout: Duration) -> Peer {
-        Peer { role: "agent", address, settings: "--agent", start: "`muster up` or muster-agent", timeout }
+    pub(super) fn agent(address: String, settings: &'static str, timeout: Duration) -> Peer {
+        Peer { role: "agent", address, settings, start: "`muster up` or muster-agent", timeout }
     }
 
     /// The failure for the error of a call.

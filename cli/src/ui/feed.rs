@@ -23,7 +23,8 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::frames::{self, Frame, Source, Sources};
-use super::model::{Changes, DrawnNode, FleetModel, NodeFacts};
+use super::model::{Changes, DrawnNode, FleetModel};
+use super::tile::TraceId;
 use crate::connection::Connection;
 use crate::failure::Failure;
 
@@ -50,7 +51,7 @@ pub(super) struct Feed {
 #[derive(Debug)]
 enum Request {
     Subscribe(oneshot::Sender<Subscription>),
-    Node(String, oneshot::Sender<Option<NodeFacts>>),
+    Trace(String, oneshot::Sender<Option<TraceId>>),
 }
 
 /// The frames of the present, and those that follow.
@@ -102,11 +103,11 @@ impl Feed {
         subscription.await.ok()
     }
 
-    /// What the feed knows of a node, while a page is open.
-    pub(super) async fn node(&self, name: &str) -> Option<NodeFacts> {
-        let (sender, facts) = oneshot::channel();
-        self.requests.send(Request::Node(name.to_owned(), sender)).await.ok()?;
-        facts.await.ok()?
+    /// The trace of the write that gave a node its present state, as far as that was seen while a page was open.
+    pub(super) async fn trace(&self, node: &str) -> Option<TraceId> {
+        let (sender, trace) = oneshot::channel();
+        self.requests.send(Request::Trace(node.to_owned(), sender)).await.ok()?;
+        trace.await.ok()?
     }
 }
 
@@ -180,8 +181,8 @@ impl Follower {
             tokio::select! {
                 request = requests.recv() => match request {
                     Some(Request::Subscribe(page)) => self.subscribe(page),
-                    Some(Request::Node(name, answer)) => {
-                        let _ = answer.send(self.model.node(&name, self.clock.mono()));
+                    Some(Request::Trace(node, answer)) => {
+                        let _ = answer.send(self.model.trace(&node));
                     }
                     None => return,
                 },

@@ -105,18 +105,13 @@ pub(super) struct Sources {
 }
 
 /// Whether a server is heard.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", content = "reason", rename_all = "lowercase")]
 pub(super) enum Source {
+    #[default]
     Connecting,
     Heard,
     Lost(String),
-}
-
-impl Default for Source {
-    fn default() -> Source {
-        Source::Connecting
-    }
 }
 
 /// The frame of the sources.

@@ -110,14 +110,6 @@ impl Changes {
     }
 }
 
-/// What the model knows of one node beside its record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NodeFacts {
-    pub(super) state: TileState,
-    pub(super) silence: Option<Duration>,
-    pub(super) trace: Option<TraceId>,
-}
-
 impl FleetModel {
     /// Takes in an event of the watch of nodes.
     pub(super) fn observe_node(&mut self, event: WatchEvent<Node>) {
@@ -228,7 +220,7 @@ impl FleetModel {
         for id in std::mem::take(&mut self.changed) {
             self.draw(id, now, &mut changes);
         }
-        changes.added.sort_by(|a, b| place(a).cmp(&place(b)));
+        changes.added.sort_by_cached_key(place);
         let renewed = std::mem::take(&mut self.renewed);
         changes.renewed = renewed.into_iter().filter(|id| self.tiles[*id as usize].drawn.is_some()).collect();
         changes
@@ -281,12 +273,9 @@ impl FleetModel {
         self.nodes_synced
     }
 
-    /// What is known of a node beside its record.
-    pub(super) fn node(&self, name: &str, now: Mono) -> Option<NodeFacts> {
-        let tile = &self.tiles[*self.by_name.get(name)? as usize];
-        tile.record.as_ref()?;
-        let silence = tile.renewal.map(|renewal| now - renewal.at);
-        Some(NodeFacts { state: tile.state(), silence, trace: tile.trace })
+    /// The trace of the write that gave a node its present state, if it was recorded in one.
+    pub(super) fn trace(&self, name: &str) -> Option<TraceId> {
+        self.tiles[*self.by_name.get(name)? as usize].trace
     }
 
     /// The number of the node with that name, a new one if it has none.

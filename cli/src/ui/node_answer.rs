@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use tonic::Status;
 
 use super::Pages;
-use super::model::NodeFacts;
 use crate::connection::OrFailure;
 use crate::failure::{Exit, Failure};
 
@@ -33,12 +32,12 @@ pub(super) async fn node_answer(pages: &Arc<Pages>, name: &str) -> Result<Value,
         field_selector: format!("involvedObject.kind={},involvedObject.name={}", Kind::Node, key.name),
         ..ListOptions::default()
     };
-    let (explanation, node, pods, events, facts) = tokio::join!(
+    let (explanation, node, pods, events, trace) = tokio::join!(
         explain(pages, key.name.as_str()),
         store.client.get::<Node>(&key),
         store.client.list::<Pod>(pods),
         store.client.list::<Event>(events),
-        pages.feed.node(key.name.as_str()),
+        pages.feed.trace(key.name.as_str()),
     );
     let node = node.or_failure(&store.peer);
     if let (Err(failure), Err(_)) = (&explanation, &node)
@@ -56,7 +55,7 @@ pub(super) async fn node_answer(pages: &Arc<Pages>, name: &str) -> Result<Value,
         "node": or_reason(node.map(|node| message_to_json("Node", &brief(node)))),
         "pods": pods.iter().map(pod).collect::<Vec<Value>>(),
         "events": events.into_iter().map(event).collect::<Vec<Value>>(),
-        "trace": facts.and_then(trace),
+        "trace": trace.map(|trace| trace.to_string()),
     }))
 }
 
@@ -91,8 +90,4 @@ fn newest(mut events: Vec<Event>) -> Vec<Event> {
     events.sort_by_key(|event| std::cmp::Reverse(event.last_timestamp));
     events.truncate(EVENTS_SHOWN);
     events
-}
-
-fn trace(facts: NodeFacts) -> Option<String> {
-    facts.trace.map(|trace| trace.to_string())
 }

@@ -19,10 +19,10 @@ use muster_proto::node::Node;
 use muster_store_client::ListOptions;
 use serde_json::{Value, json};
 
-use super::Pages;
 use super::actions::{self, Action};
 use super::assets::Asset;
 use super::node_answer::node_answer;
+use super::{Pages, TraceUrl};
 use crate::connection::OrFailure;
 use crate::failure::{Exit, Failure};
 use crate::same_origin::{check_origin, single};
@@ -103,7 +103,7 @@ async fn settings(State(pages): State<Arc<Pages>>) -> Response {
     answer(Ok(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "allowActions": pages.token.is_some(),
-        "traceUrl": pages.trace_url.as_ref().map(|url| url.as_str()),
+        "traceUrl": pages.trace_url.as_ref().map(TraceUrl::as_str),
     })))
 }
 

@@ -87,7 +87,7 @@ fn status_in(check: &mut Check, path: &Path<'_>, status: pb::NodeStatus) -> Node
         volumes_in_use,
         phase,
     } = status;
-    let pb::NodeDaemonEndpoints { agent_port } = daemon_endpoints.unwrap_or_default();
+    let pb::NodeDaemonEndpoints { agent_port, agent_address } = daemon_endpoints.unwrap_or_default();
     let port_path = path.key("daemonEndpoints");
     let agent_port = check
         .field(&port_path.key("agentPort"), u16::try_from(agent_port).map_err(|_| "must be from 0 to 65535"));
@@ -106,6 +106,7 @@ fn status_in(check: &mut Check, path: &Path<'_>, status: pb::NodeStatus) -> Node
         node_info,
         images,
         agent_port: agent_port.unwrap_or_default(),
+        agent_address,
         volumes_in_use,
         phase,
     }
@@ -182,6 +183,7 @@ impl From<NodeStatus> for pb::NodeStatus {
             node_info,
             images,
             agent_port,
+            agent_address,
             volumes_in_use,
             phase,
         } = status;
@@ -192,7 +194,10 @@ impl From<NodeStatus> for pb::NodeStatus {
             allocatable: resources_out(allocatable),
             node_info: unless_default(node_info),
             images,
-            daemon_endpoints: unless_default(pb::NodeDaemonEndpoints { agent_port: agent_port.into() }),
+            daemon_endpoints: unless_default(pb::NodeDaemonEndpoints {
+                agent_port: agent_port.into(),
+                agent_address,
+            }),
             volumes_in_use,
             phase,
         }

@@ -240,7 +240,7 @@ mod tests {
             "an empty log begins anywhere"
         );
         let lost = pb::Decision { rule: DECISIONS_LOST.to_owned(), ..decision(9) };
-        assert_eq!(already_recorded(&end, &[lost.clone()]), Ok(0), "a gap that is explained");
+        assert_eq!(already_recorded(&end, std::slice::from_ref(&lost)), Ok(0), "a gap that is explained");
         assert_eq!(check_batch(&[decision(6), lost]), Ok(()));
         let other = LogEnd { leader: "b".to_owned(), ..end };
         let refused = already_recorded(&other, &batch(5..=6));

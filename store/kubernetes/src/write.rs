@@ -10,7 +10,7 @@ use muster_proto::pod::Pod;
 use muster_proto::record::{Kind, Record};
 use muster_rpc::server::Answer;
 use prost::Message;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tonic::{Code, Status};
 
 use crate::answer;
@@ -129,7 +129,7 @@ fn encoded(resource: &Resource, kind: Kind, fields: Map<String, Value>) -> Resul
         Kind::Lease => message::<Lease>(fields),
         Kind::DisruptionBudget => message::<DisruptionBudget>(fields),
         Kind::Event => message::<Event>(fields),
-        Kind::JoinToken | Kind::CertificateRequest | Kind::Revocation => {
+        Kind::PriorityClass | Kind::JoinToken | Kind::CertificateRequest | Kind::Revocation => {
             return Err(Failure::unknown_resource());
         }
     };

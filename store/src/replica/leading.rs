@@ -40,8 +40,8 @@ impl Replica {
                 return Ok(Led::Deposed(error.to_string()));
             }
         }
-        let (writing, policy) = (Arc::clone(store), self.config.policy);
-        let started = tokio::task::spawn_blocking(move || writing.start_writer(policy)).await;
+        let writing = Arc::clone(store);
+        let started = tokio::task::spawn_blocking(move || writing.start_writer()).await;
         let mut writer = supervise_writer(started.map_err(std::io::Error::other)??, self.shutdown.clone())?;
         let term_end = end.child();
         let (commits, clock) = (Arc::clone(store.commit_health()), Arc::clone(&self.clock));

@@ -29,6 +29,8 @@ use crate::ledger::etcd::Leader;
 
 /// How long a write waits for a store that leads. Nothing of it has been sent by then.
 const ELECTION: Duration = Duration::from_secs(3);
+/// The wait before a write that a store has refused is sent to it again.
+const AGAIN: Duration = Duration::from_millis(100);
 /// The largest request, which is kept until it is answered: somewhat more than the services take.
 const MAX_REQUEST: usize = (2 << 20) + (64 << 10);
 
@@ -158,9 +160,11 @@ impl Switch {
             if !is_not_leader(&answer) {
                 return answer;
             }
-            // Nothing of it was done: it may be sent again, to the next leader.
+            // Nothing of it was done: it may be sent again, to the next leader, or to the same one, which may only have
+            // waited for etcd.
             tokio::select! {
                 _ = writes.changed() => {}
+                () = sleep(AGAIN) => {}
                 () = &mut election => return answer,
             }
         }

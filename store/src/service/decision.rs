@@ -50,7 +50,7 @@ impl DecisionService for Services {
         &self,
         request: Request<pb::RecordDecisionsRequest>,
     ) -> Result<Response<pb::RecordDecisionsResponse>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, .. } = write_context(&request)?.without_dry_run()?;
         authz_result(authorize_decisions(&caller, DecisionVerb::Record))?;
         let log = self.decisions()?;
         let batch = request.into_inner().decisions;

@@ -37,7 +37,7 @@ impl PodService for Services {
         &self,
         request: Request<pb::CreatePodRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, dry_run } = write_context(&request)?;
         let wire = request.into_inner().pod;
         let size = wire.as_ref().map_or(0, Message::encoded_len);
         let class = write_class(&caller, Kind::Pod, fence.as_ref(), size);
@@ -51,7 +51,7 @@ impl PodService for Services {
                 draft.set_priority(&mut wanted)?;
             }
             let created = rules::create(current.as_ref(), wanted, &draft.context())?;
-            Ok(draft.put(created)?)
+            WriteContext::put(dry_run, draft, created)
         });
         Ok(answer(created.await?))
     }

@@ -31,7 +31,7 @@ impl PriorityClassService for Services {
         &self,
         request: Request<pb::CreatePriorityClassRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, dry_run } = write_context(&request)?;
         let wire = request.into_inner().priority_class;
         let size = wire.as_ref().map_or(0, Message::encoded_len);
         let class = write_class(&caller, Kind::PriorityClass, fence.as_ref(), size);
@@ -44,7 +44,7 @@ impl PriorityClassService for Services {
             let default = draft.default_priority_class()?;
             let cx = draft.context();
             let created = rules::create_priority_class(current.as_ref(), wanted, default.as_ref(), &cx)?;
-            Ok(draft.put(created)?)
+            WriteContext::put(dry_run, draft, created)
         });
         Ok(answer(created.await?))
     }
@@ -55,7 +55,7 @@ impl PriorityClassService for Services {
     ) -> Result<Response<EncodedRecord>, Status> {
         let caller = caller(&request);
         let pb::GetPriorityClassRequest { name } = request.into_inner();
-        self.get::<PriorityClass>(&caller, &record_id(Kind::PriorityClass, "", &name)?)
+        self.get::<PriorityClass>(&caller, &record_id(Kind::PriorityClass, "", &name)?).await
     }
 
     async fn list_priority_classes(
@@ -70,7 +70,7 @@ impl PriorityClassService for Services {
         &self,
         request: Request<pb::UpdatePriorityClassRequest>,
     ) -> Result<Response<EncodedRecord>, Status> {
-        let WriteContext { caller, fence } = write_context(&request)?;
+        let WriteContext { caller, fence, dry_run } = write_context(&request)?;
         let wire = request.into_inner().priority_class;
         let size = wire.as_ref().map_or(0, Message::encoded_len);
         let class = write_class(&caller, Kind::PriorityClass, fence.as_ref(), size);
@@ -83,7 +83,7 @@ impl PriorityClassService for Services {
             let default = draft.default_priority_class()?;
             let cx = draft.context();
             let outcome = rules::update_priority_class(current.as_ref(), wanted, default.as_ref(), &cx)?;
-            Ok(draft.apply(outcome)?)
+            WriteContext::apply(dry_run, draft, outcome)
         });
         Ok(answer(updated.await?))
     }

@@ -226,16 +226,19 @@ pub fn complete(operations: &[Operation], sightings: &HashMap<u64, Sighting>) ->
     let mut completed: Vec<Operation> = operations
         .iter()
         .filter(is_known)
-        .map(|operation| match operation.value().and_then(|value| first.get(&value)) {
-            Some(seen) if matches!(operation.answer, Answer::Written(_) | Answer::Unknown) => {
-                let answer = match operation.answer {
-                    Answer::Unknown => Answer::Written(seen.version),
-                    known => known,
-                };
-                Operation { answer, returned: operation.returned.min(seen.at), ..*operation }
+        .map(|operation| {
+            let seen = operation.value().and_then(|value| first.get(&value));
+            match (operation.answer, seen) {
+                (Answer::Unknown, Some(seen)) => {
+                    Operation { answer: Answer::Written(seen.version), returned: seen.at, ..*operation }
+                }
+                // Its caller has stopped waiting, and it may be done later.
+                (Answer::Unknown, None) => Operation { returned: NEVER, ..*operation },
+                (Answer::Written(_), Some(seen)) => {
+                    Operation { returned: operation.returned.min(seen.at), ..*operation }
+                }
+                _ => *operation,
             }
-            _ if operation.is_open() => Operation { returned: NEVER, ..*operation },
-            _ => *operation,
         })
         .collect();
     completed.sort_by_key(|operation| (operation.invoked, operation.returned));

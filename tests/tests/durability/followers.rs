@@ -20,7 +20,7 @@ use muster_tests::{TIMEOUT, eventually};
 use rustix::process::{Signal, kill_process};
 use tonic::Code;
 
-use super::replicas::Replicas;
+use super::replicas::{Replicas, suspend};
 
 fn renewal() -> Message {
     Message::Renewal(pb::HeartbeatRenewal { status_digest: 1, status_age_millis: 0 })
@@ -169,7 +169,7 @@ async fn s234_without_etcd_no_store_shows_what_may_be_out_of_date() {
     let leader = replicas.leader().await;
     let stores: [&StoreProcess; 2] = [replicas.at(leader), replicas.at(1 - leader)];
     stores[0].api().create(fixtures::node("n")).await.unwrap();
-    kill_process(replicas.etcd.pid(), Signal::STOP).unwrap();
+    suspend(replicas.etcd.pid()).await;
     for store in stores {
         let refused = RpcError::from(&store.api().get::<pb::Node>("n").await.unwrap_err());
         assert_eq!(

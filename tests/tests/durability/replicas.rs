@@ -19,7 +19,7 @@ use muster_tests::http;
 use muster_tests::rpc_error::RpcError;
 use muster_tests::store_process::write_log::{Writer, WriterKind, check_all};
 use muster_tests::store_process::{SeededRandom, StoreLaunch, StoreProcess, free_port, until};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::task::block_in_place;
 use tonic::Code;
@@ -104,6 +104,18 @@ impl Replicas {
     }
 }
 
+/// Stops a process, and waits until none of its threads runs any more: the signal takes effect a moment later.
+pub(super) async fn suspend(process: Pid) {
+    kill_process(process, Signal::STOP).unwrap();
+    let is_stopped = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).unwrap();
+        let states = tasks
+            .map(|task| std::fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default());
+        states.into_iter().all(|status| status.contains("State:\tT"))
+    };
+    until("it is stopped", is_stopped).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_death_of_the_leader_loses_no_acknowledged_write_and_leaves_no_gap() {
     let mut random = SeededRandom::seeded();
@@ -154,7 +166,7 @@ async fn a_leader_that_sleeps_longer_than_its_lease_writes_nothing_when_it_wakes
     let mut stream = replicas.at(old).api().agent("sleeper").await;
     let renewal = || Message::Renewal(pb::HeartbeatRenewal { status_digest: 1, status_age_millis: 0 });
     let before = stream.send(renewal()).await.unwrap();
-    replicas.at(old).signal(Signal::STOP);
+    suspend(replicas.at(old).pid()).await;
     // It waits in the socket of the leader that sleeps, and is the first thing it finds.
     let late = tokio::spawn(async move { stream.send(renewal()).await });
     replicas.leader_among(&[new]).await;

@@ -105,7 +105,7 @@ async fn a_watch_of_decisions_resumes_after_what_it_had() {
     client.record_decisions(batch(6..=6)).await.unwrap();
     let message = in_time("the new one", only_new.message()).await.unwrap().unwrap();
     assert_eq!(message.decisions[0].id, 6);
-    let ahead = client.watch_decisions(watch(Some(100))).await.err().expect("there are no such decisions");
+    let ahead = client.watch_decisions(watch(Some(100))).await.expect_err("there are no such decisions");
     assert!(matches!(ahead, ClientError::Expired(_)), "{ahead}");
 }
 

@@ -64,6 +64,32 @@ const PID: Pressure = Pressure {
     },
 };
 
+/// What the first releases of Kubernetes reported instead of DiskPressure.
+pub const OUT_OF_DISK: &str = "OutOfDisk";
+const NO_DISK: Pressure = Pressure {
+    kind: OUT_OF_DISK,
+    present: ConditionText {
+        reason: "KubeletOutOfDisk",
+        message: "out of disk space",
+        event: "NodeOutOfDisk",
+    },
+    absent: ConditionText {
+        reason: "KubeletHasSufficientDisk",
+        message: "kubelet has sufficient disk space available",
+        event: "NodeHasSufficientDisk",
+    },
+};
+
+/// Sets OutOfDisk: the node has too little free space for further pods, as under DiskPressure, when it admits none.
+pub fn set_out_of_disk(
+    conditions: &mut Vec<NodeCondition>,
+    name: &Name,
+    pressures: PressureConditions,
+    now: Timestamp,
+) -> Vec<NodeEvent> {
+    set(conditions, name, [(NO_DISK, pressures.disk)], now)
+}
+
 /// Sets the three pressure conditions. Reason and message change only with the status.
 pub fn set_pressures(
     conditions: &mut Vec<NodeCondition>,
@@ -71,8 +97,18 @@ pub fn set_pressures(
     pressures: PressureConditions,
     now: Timestamp,
 ) -> Vec<NodeEvent> {
+    let observed = [(MEMORY, pressures.memory), (DISK, pressures.disk), (PID, pressures.pid)];
+    set(conditions, name, observed, now)
+}
+
+fn set<const COUNT: usize>(
+    conditions: &mut Vec<NodeCondition>,
+    name: &Name,
+    observed: [(Pressure, bool); COUNT],
+    now: Timestamp,
+) -> Vec<NodeEvent> {
     let mut events = Vec::new();
-    for (pressure, observed) in [(MEMORY, pressures.memory), (DISK, pressures.disk), (PID, pressures.pid)] {
+    for (pressure, observed) in observed {
         let status = if observed { ConditionStatus::True } else { ConditionStatus::False };
         let text = if observed { pressure.present } else { pressure.absent };
         let condition = entry(conditions, pressure.kind);

@@ -25,6 +25,8 @@ pub fn settings() -> Settings {
         },
         eviction_reserve: EvictionReserve::default(),
         agent_port: 7600,
+        agent_address: None,
+        legacy_conditions: false,
         max_images: Some(50),
         version: "0.1.0".to_owned(),
         storage_isolation: true,

@@ -1,12 +1,15 @@
 //! Adopts the containers that an earlier agent left: running, exited meanwhile, or never started.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_proto::name::Uid;
 use tokio::time::sleep;
 
+use super::super::logs::ContainerLog;
 use super::super::record::{self, Files, Order, Run};
 use super::super::{ContainerId, Exit, ExitReason};
 use super::{Entry, Inner, Stage};
@@ -35,6 +38,18 @@ impl Inner {
         Ok(())
     }
 
+    /// Removes the volumes of pods that an earlier agent had removed, or had not started yet.
+    pub(super) fn remove_stray_volumes(&self) {
+        let known: BTreeSet<Uid> = self.table().keys().map(|id| id.pod).collect();
+        for pod in self.volumes.pods() {
+            if !known.contains(&pod)
+                && let Err(error) = self.volumes.remove(pod)
+            {
+                tracing::warn!(%pod, %error, "volumes of a pod that is gone stay behind");
+            }
+        }
+    }
+
     fn adopt(self: &Arc<Self>, path: &Path) -> io::Result<()> {
         let order: Order = record::read(path)?.ok_or(io::ErrorKind::NotFound)?;
         let id = order.spec.id.clone();
@@ -53,6 +68,7 @@ impl Inner {
             is_this_boot: run.is_none_or(|run| run.boot_id == self.boot_id),
             starter: None,
             hook: None,
+            log: Arc::new(ContainerLog::new(self.files(&id))),
             stage: Stage::Starting,
         };
         let finding = find(path, self)?;

@@ -12,15 +12,16 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::sleep;
 
+use super::super::logs::ContainerLog;
 use super::super::processes::ProcessKey;
 use super::super::record::{self, Run};
-use super::super::{ContainerId, Exit, ExitReason, cgroup, logs};
+use super::super::{ContainerId, Exit, ExitReason, cgroup, nonblocking};
 use super::{Inner, Stage};
 
 /// How often to check a process where the kernel cannot signal its exit.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often the sizes of logs are checked; the kubelet's default.
-const LOGS_EVERY: Duration = Duration::from_secs(10);
+/// How often the lengths of logs are checked: a reader can ask for the lines of the last seconds.
+const LOGS_EVERY: Duration = Duration::from_secs(1);
 /// The exit code of a container whose exit was not observed, as Kubernetes has it.
 const VANISHED: i32 = 137;
 
@@ -89,6 +90,9 @@ impl Inner {
 
     fn ended(&self, id: &ContainerId, exit: Exit) {
         tracing::info!(container = %id, code = exit.code, reason = exit.reason.as_str(), "container exited");
+        if let Ok(log) = self.entry(id).map(|entry| entry.log) {
+            self.check_log(id, &log);
+        }
         self.set_stage(id, Stage::Exited(exit));
         self.announce();
     }
@@ -105,16 +109,20 @@ impl Inner {
                 sleep(LOGS_EVERY).await;
                 let Some(runtime) = inner.upgrade() else { return };
                 // Copying a log may take a while. If it fails, the next round tries again.
-                let _ = tokio::task::spawn_blocking(move || runtime.cut_logs()).await;
+                let _ = tokio::task::spawn_blocking(move || runtime.check_logs()).await;
             }
         });
     }
 
-    fn cut_logs(&self) {
-        for (id, _, _) in self.running() {
-            if let Err(error) = logs::cut(&self.files(&id), self.log_bytes) {
-                tracing::warn!(container = %id, %error, "its log cannot be cut");
-            }
+    fn check_logs(&self) {
+        for (id, log) in self.logs_of_running() {
+            self.check_log(&id, &log);
+        }
+    }
+
+    fn check_log(&self, id: &ContainerId, log: &ContainerLog) {
+        if let Err(error) = log.check(self.log_limits, self.clock.wall()) {
+            tracing::warn!(container = %id, %error, "its log cannot be rotated");
         }
     }
 }
@@ -155,7 +163,5 @@ fn end_of(process: ProcessKey) -> io::Result<Option<AsyncFd<OwnedFd>>> {
     if !process.is_alive() {
         return Ok(None);
     }
-    // The replacement of this call is unsafe, for types whose descriptor may change. That of an OwnedFd does not.
-    #[allow(deprecated, reason = "sound for an OwnedFd, and nothing else here needs unsafe code")]
-    AsyncFd::with_interest(end, Interest::READABLE).map(Some)
+    nonblocking::watched(end, Interest::READABLE).map(Some)
 }

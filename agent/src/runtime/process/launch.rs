@@ -3,11 +3,13 @@
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_proto::name::check_dns_label;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::super::logs::ContainerLog;
 use super::super::processes::{self, ProcessKey};
 use super::super::record::{self, Files, Order, Run};
 use super::super::shim::{FAILED, SUBCOMMAND};
@@ -51,6 +53,7 @@ impl Inner {
             is_this_boot: true,
             starter: None,
             hook: None,
+            log: Arc::new(ContainerLog::new(self.files(id))),
             stage: Stage::Starting,
         };
         table.insert(id.clone(), entry);
@@ -76,7 +79,9 @@ impl Inner {
             ),
         };
         let user = user_of(spec.security, own_id);
-        let order = Order { spec: spec.clone(), cgroup, affinity: self.affinity(cpus), own_id, user };
+        let volumes = self.volumes.prepare(id.pod, &spec.mounts).map_err(refused)?;
+        let order =
+            Order { spec: spec.clone(), cgroup, affinity: self.affinity(cpus), own_id, user, volumes };
         record::write(&files.order(), &order)
             .map_err(RuntimeError::machine(format!("write the order of {id}")))?;
 

@@ -42,25 +42,31 @@ impl Inner {
     }
 
     pub(super) fn disk_usages(&self) -> BTreeMap<Uid, DiskUsage> {
-        let pods = fs::read_dir(&self.pods).into_iter().flatten().flatten();
-        let of_pod = |entry: fs::DirEntry| {
-            let uid: Uid = entry.file_name().to_str()?.parse().ok()?;
-            let mut usage = DiskUsage::default();
-            add_up(&entry.path(), &mut usage);
-            Some((uid, usage))
-        };
-        pods.filter_map(of_pod).collect()
+        let mut usages: BTreeMap<Uid, DiskUsage> = BTreeMap::new();
+        let device = fs::metadata(&self.pods).map_or(0, |found| found.dev());
+        for directory in [self.pods.as_path(), self.volumes.directory()] {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                if let Some(uid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+                    add_up(&entry.path(), device, usages.entry(uid).or_default());
+                }
+            }
+        }
+        usages
     }
 }
 
-/// Adds a file, or a directory with its content. A file that vanishes meanwhile counts nothing.
-fn add_up(path: &Path, usage: &mut DiskUsage) {
+/// Adds a file, or a directory with its content, unless it is on another device: a volume in memory uses no disk. A file
+/// that vanishes meanwhile counts nothing.
+fn add_up(path: &Path, device: u64, usage: &mut DiskUsage) {
     let Ok(found) = fs::symlink_metadata(path) else { return };
+    if found.dev() != device {
+        return;
+    }
     usage.bytes = usage.bytes.saturating_add(found.blocks().saturating_mul(BLOCK));
     usage.inodes += 1;
     if found.is_dir() {
         for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            add_up(&entry.path(), usage);
+            add_up(&entry.path(), device, usage);
         }
     }
 }

@@ -124,6 +124,7 @@ impl NodePage<'_> {
         let network = Fields::top()
             .all("PodCIDRs", spec.pod_cidrs.iter().map(ToString::to_string))
             .add_some("ProviderID", &spec.provider_id)
+            .add_some("Agent Address", &status.agent_address)
             .add_some(
                 "Agent Port",
                 &Some(status.agent_port)

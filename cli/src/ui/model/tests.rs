@@ -112,7 +112,7 @@ fn a_change_is_sent_once_and_only_if_it_is_drawn() {
 fn the_trace_is_that_of_the_write_that_changed_the_state() {
     let (first, second) = ("0af7651916cd43dd8448eb211c80319c", "11111111111111111111111111111111");
     let mut model = with_nodes(1);
-    let trace = |model: &FleetModel| model.node("sim-1", at(1)).unwrap().trace.map(|id| id.to_string());
+    let trace = |model: &FleetModel| model.trace("sim-1").map(|id| id.to_string());
     assert_eq!(trace(&model), None);
     model.observe_node(applied(unknown(0, first)));
     assert_eq!(trace(&model).as_deref(), Some(first));
@@ -120,7 +120,7 @@ fn the_trace_is_that_of_the_write_that_changed_the_state() {
     assert_eq!(trace(&model).as_deref(), Some(first), "a later write that changed nothing of it");
     model.observe_node(applied(node(0)));
     assert_eq!(trace(&model), None);
-    assert_eq!(model.node("sim-2", at(1)), None);
+    assert_eq!(model.trace("sim-2"), None);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_node_is_late_after_half_of_its_lease_and_no_longer_when_it_renews() {
     model.observe_lease(renewal(0, 31), at(31));
     assert_eq!(states(&mut model, at(31)), [(0, TileState::Ready)]);
     assert_eq!(states(&mut model, at(51)), [(0, TileState::Late)]);
-    assert_eq!(model.node("sim-1", at(52)).unwrap().silence, Some(Duration::from_secs(21)));
+    assert_eq!(model.drawn(at(52)).next().unwrap().silence, Some(Duration::from_secs(21)));
 }
 
 #[test]

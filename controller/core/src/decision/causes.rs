@@ -16,6 +16,7 @@ use crate::node_lifecycle::liveness::{Gap, SignOfLife, Silence};
 use crate::node_lifecycle::noexecute_taints::is_health_taint;
 use crate::node_lifecycle::zone_report::ZoneReport;
 use crate::policy::Policy;
+use crate::scheduler::victims::Victim;
 
 pub(super) const FOLLOW_CONDITIONS: &str =
     "The taints that keep new pods away follow the conditions and the cordon of the node.";
@@ -196,6 +197,20 @@ pub fn pod_scheduled(node: &Name, is_repeated: bool) -> Cause {
 
 pub fn pod_unschedulable(why: &str) -> Cause {
     Rule::PodUnschedulable.because(why)
+}
+
+/// A pod waits for the space of others on this node.
+pub fn nominated(node: &Name, why: &str) -> Cause {
+    Rule::Preemption.because(why).input("node", node)
+}
+
+/// A pod is deleted to make space.
+pub(crate) fn displaced(victim: &Victim) -> Cause {
+    Rule::Preemption
+        .because(format!("The pod is {}.", victim.message()))
+        .input("node", &victim.node)
+        .input("displacedBy", &victim.by)
+        .input("displacerPriority", victim.by_priority)
 }
 
 pub fn drain_started(drain: &Drain, now: Now) -> Cause {

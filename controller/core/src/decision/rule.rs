@@ -22,6 +22,7 @@ pub enum Rule {
     PodGone,
     PodScheduled,
     PodUnschedulable,
+    Preemption,
     DrainStarted,
     DrainEviction,
     DrainResult,
@@ -41,7 +42,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Rule; 34] = [
+    pub const ALL: [Rule; 35] = [
         Rule::HeartbeatGap,
         Rule::GracePeriodPassed,
         Rule::NodeReady,
@@ -61,6 +62,7 @@ impl Rule {
         Rule::PodGone,
         Rule::PodScheduled,
         Rule::PodUnschedulable,
+        Rule::Preemption,
         Rule::DrainStarted,
         Rule::DrainEviction,
         Rule::DrainResult,
@@ -100,6 +102,7 @@ impl Rule {
             Rule::PodGone => "pod-gone",
             Rule::PodScheduled => "pod-scheduled",
             Rule::PodUnschedulable => "pod-unschedulable",
+            Rule::Preemption => "preemption",
             Rule::DrainStarted => "drain-started",
             Rule::DrainEviction => "drain-eviction",
             Rule::DrainResult => "drain-result",

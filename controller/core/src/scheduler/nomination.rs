@@ -25,6 +25,7 @@ use super::preemption::{Candidate, is_displaceable};
 use super::queue::{ClassId, QueuedPod};
 use super::victims::{PREEMPTED_REASON, Victim};
 use super::{FAILED_SCHEDULING, Scheduler};
+use crate::decision::causes;
 use crate::plan::{Action, Answer, ControllerName, Failure, Plan, Subject, event, uid};
 use crate::world::World;
 
@@ -270,7 +271,8 @@ impl Scheduler {
             plan.emit(event(&marked, EventType::Warning, FAILED_SCHEDULING, next.message.as_str()));
             let subject = Subject::of_pod(&marked);
             let action = Action::UpdatePodStatus(Box::new(marked));
-            plan.act(ControllerName::Scheduler, subject, action, "others are displaced for it");
+            let cause = causes::nominated(&next.node, &next.message);
+            plan.act(ControllerName::Scheduler, subject, action, "others are displaced for it", [cause]);
             next.is_writing = true;
         }
         self.pending_pods.set_state(key, PendingState::Nominated(next));

@@ -8,6 +8,7 @@ use muster_proto::name::{Name, Uid};
 use muster_proto::time::Mono;
 
 use crate::deadlines::Deadlines;
+use crate::decision::causes;
 use crate::plan::{Action, ControllerName, EndMark, Plan, Subject};
 
 /// The reason of the condition DisruptionTarget of a pod that is displaced.
@@ -138,5 +139,6 @@ fn request(key: &Key, victim: &Victim, plan: &mut Plan) {
         Subject::Pod(key.clone(), victim.uid),
         Action::EndPod { mark: Some(mark), grace_period_seconds: None },
         "a pod of higher priority needs its space",
+        [causes::displaced(victim)],
     );
 }

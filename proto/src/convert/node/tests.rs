@@ -130,7 +130,7 @@ fn everything_wrong_with_a_status_is_reported_at_once() {
             swap: Some(pb::NodeSwapStatus { capacity: Some(-1) }),
             ..Default::default()
         }),
-        daemon_endpoints: Some(pb::NodeDaemonEndpoints { agent_port: 65536 }),
+        daemon_endpoints: Some(pb::NodeDaemonEndpoints { agent_port: 65536, ..Default::default() }),
         ..Default::default()
     };
     let found = NodeStatus::try_from(status.clone()).unwrap_err();
@@ -174,7 +174,10 @@ fn a_full_status_is_kept_and_quantities_are_spelled_one_way() {
         allocatable: map(&[("cpu", "1.5")]),
         node_info: Some(pb::NodeSystemInfo { boot_id: "b".into(), ..Default::default() }),
         images: vec![pb::ContainerImage { names: vec!["i".into()], size_bytes: 1 }],
-        daemon_endpoints: Some(pb::NodeDaemonEndpoints { agent_port: 7443 }),
+        daemon_endpoints: Some(pb::NodeDaemonEndpoints {
+            agent_port: 7443,
+            agent_address: "127.0.0.1".to_owned(),
+        }),
         volumes_in_use: vec!["v".into()],
         phase: "Running".into(),
     };
@@ -309,7 +312,7 @@ proptest! {
             conditions: conditions.collect(),
             allocatable: capacity.clone(),
             capacity,
-            daemon_endpoints: Some(pb::NodeDaemonEndpoints { agent_port: port.into() }),
+            daemon_endpoints: Some(pb::NodeDaemonEndpoints { agent_port: port.into(), ..Default::default() }),
             ..Default::default()
         };
         stored::<Node>(pb::Node { metadata, spec: Some(spec), status: Some(status) });

@@ -229,9 +229,12 @@ fn what_a_watcher_has_seen_must_be_read_from_then_on() {
 fn correct(seed: u64, calls: u64) -> Vec<Operation> {
     let mut random = crate::store_process::SeededRandom::from_seed(seed);
     let (mut record, mut version, mut operations) = (None::<(u64, u64)>, 0, Vec::new());
-    let mut known = 0;
+    // What somebody was answered, and when.
+    let mut answered = vec![(0, 0)];
     for moment in 1..=calls {
-        let (before, after) = (random.below(40), random.below(40));
+        let (invoked, returned) =
+            ((moment * 10).saturating_sub(random.below(40)), moment * 10 + random.below(40));
+        let known = answered.iter().filter(|(at, _)| *at < invoked).max().map_or(0, |(_, version)| *version);
         let expected = if random.one_in(3) { 0 } else { known };
         let call = match random.below(6) {
             0 | 1 => READ,
@@ -259,11 +262,11 @@ fn correct(seed: u64, calls: u64) -> Vec<Operation> {
             };
             Answer::Written(version)
         });
-        if random.one_in(2) {
-            known = record.map_or(0, |(version, _)| version);
-        }
         let answer = if is_lost && call != READ { Answer::Unknown } else { answer };
-        operations.push(at((moment * 10).saturating_sub(before), moment * 10 + after, call, answer));
+        if let Answer::Written(version) | Answer::Found { version, .. } = answer {
+            answered.push((returned, version));
+        }
+        operations.push(at(invoked, returned, call, answer));
     }
     operations
 }
@@ -279,7 +282,7 @@ fn what_a_correct_register_answers_is_always_accepted() {
 #[test]
 fn an_answer_from_the_past_is_found_among_many_others_and_shown_with_few_of_them() {
     let (mut refused, mut longest) = (0, 0);
-    for seed in 0..100 {
+    for seed in 0..30 {
         let mut history = correct(seed, 120);
         // One read answers what the first one after the middle found, though it was written over since.
         let old = history[60..].iter().find(|operation| matches!(operation.answer, Answer::Found { .. }));
@@ -301,7 +304,7 @@ fn an_answer_from_the_past_is_found_among_many_others_and_shown_with_few_of_them
         refused += 1;
         longest = longest.max(offence.operations.iter().filter(|it| !it.is_open()).count());
     }
-    assert!(refused > 50, "{refused}");
+    assert!(refused > 15, "{refused}");
     assert!(longest < 60, "{longest} calls are too many to read");
 }
 

@@ -38,6 +38,15 @@ fn new_leader(etcd: &Arc<FakeEtcd>, min_changes: usize) -> TestWriter<EtcdLedger
     TestWriter::keeping(EtcdLedger::open(etcd.clone(), keys(), identity, &claim(etcd)).unwrap(), min_changes)
 }
 
+fn policy() -> Policy {
+    Policy {
+        defaults: Defaults::default(),
+        retention: Retention { min_age_millis: 0, min_changes: 100, max_bytes: u64::MAX },
+        event_ttl_millis: 0,
+        event_limit: EVENTS,
+    }
+}
+
 /// A store that follows.
 struct Follower {
     etcd: Arc<FakeEtcd>,
@@ -50,7 +59,7 @@ impl Follower {
         let identity = prepare(&**etcd, &keys()).unwrap();
         let ledger = Arc::new(EtcdLedger::new(etcd.clone(), keys(), identity));
         let metrics = Metrics::register(&mut Registry::default());
-        let store = Store::load(ledger.clone(), SystemClock::shared(), metrics).unwrap();
+        let store = Store::load(ledger.clone(), policy(), SystemClock::shared(), metrics).unwrap();
         Self { etcd: etcd.clone(), ledger, store }
     }
 
@@ -352,13 +361,7 @@ async fn a_leader_that_was_deposed_gives_no_answer_from_memory_either() {
     let term = claim(&etcd);
     store.catch_up();
     store.ledger.lead(&term).unwrap();
-    let policy = Policy {
-        defaults: Defaults::default(),
-        retention: Retention { min_age_millis: 0, min_changes: 100, max_bytes: u64::MAX },
-        event_ttl_millis: 0,
-        event_limit: EVENTS,
-    };
-    let writer = store.store.start_writer(policy).unwrap();
+    let writer = store.store.start_writer().unwrap();
     // It writes nothing, like a refusal.
     let look = || {
         let class = WriteClass::new(Lane::Others, &Caller::Admin, 0);
