@@ -27,7 +27,8 @@ fn main() -> ExitCode {
         return answered;
     }
     muster_rpc::private_dir::restrict_umask();
-    let flags: Flags = muster_rpc::config::parse_also(muster_agent::config::kubelet_file::settings);
+    let mut flags: Flags = muster_rpc::config::parse_also(muster_agent::config::kubelet_file::settings);
+    flags.note_older_names(env::args_os());
     match muster_agent::run::main(&flags) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

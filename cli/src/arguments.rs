@@ -5,8 +5,8 @@ use clap::{Parser, Subcommand};
 use crate::failure::EXIT_CODES;
 use crate::{
     api_resources, apply, approve, certs, cluster_info, completion, config, cordon, create, decisions,
-    delete, demo, describe, diff, doctor, drain, edit, exec, explain, fleet, get, label, logs, manual, revoke, taint,
-    token, top, ui, up, version, wait, why,
+    delete, demo, describe, diff, doctor, drain, edit, exec, explain, fleet, get, label, logs, manual,
+    revoke, taint, token, top, ui, up, version, wait, why,
 };
 
 /// Manages a fleet of machines

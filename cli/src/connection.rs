@@ -361,7 +361,7 @@ impl Connection {
             let tls = tls.as_ref().filter(|_| !url.starts_with("http://"));
             let target = target(&url, tls, ServerRole::Agent, self.timeout)
                 .map_err(|reason| Failure::usage(format!("--agent: {url}: {reason}")))?;
-            Ok((Peer::agent(url, self.timeout), target.connect_lazy()))
+            Ok((Peer::agent(url, "--agent", self.timeout), target.connect_lazy()))
         };
         urls.iter().map(channel).collect()
     }

@@ -153,7 +153,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
     let certificates = certificates::findings(&certificates, now);
     let terminal = Terminal::stdout();
     if flags.live {
-        return live::run(&connection, &flags.agent, (&flags).into(), certificates, flags.output).await;
+        return live::run(&connection, &flags.agent, &(&flags).into(), certificates, flags.output).await;
     }
     let mut forecast = forecast(&(&flags).into());
     forecast.findings.extend(certificates);

@@ -73,16 +73,7 @@ impl Failure {
         self
     }
 
-    /// The message alone, for a page that has a place of its own for it.
-    pub(crate) fn message(&self) -> String {
-        match self {
-            Failure::One { message, .. } => message.clone(),
-            Failure::Several(failures) => failures.first().map(Failure::message).unwrap_or_default(),
-            Failure::Closed | Failure::Differences => String::new(),
-        }
-    }
-
-    /// The message and the hint, for a report of several findings; those of the first of several failures.
+    /// The message and the hint, for what has a place of its own for them; those of the first of several failures.
     pub(crate) fn into_text(self) -> (String, Option<String>) {
         match self {
             Failure::One { message, hint, .. } => (message, hint),
@@ -90,7 +81,7 @@ impl Failure {
                 Some(first) => first.into_text(),
                 None => (String::new(), None),
             },
-            Failure::Closed | Failure::Differences => (String::new(), None),
+            Failure::Closed | Failure::Differences | Failure::Exited(_) => (String::new(), None),
         }
     }
 

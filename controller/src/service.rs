@@ -74,7 +74,7 @@ impl FleetService for Service {
         request: Request<pb::GetFleetRequest>,
     ) -> Result<Response<pb::GetFleetResponse>, Status> {
         may_read(&request, "read the fleet")?;
-        let settings = Some(self.settings.clone());
+        let settings = Some(self.settings);
         Ok(Response::new(pb::GetFleetResponse { fleet: Some(self.fleet()), settings }))
     }
 

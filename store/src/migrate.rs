@@ -272,7 +272,10 @@ impl Target {
     }
 
     /// The leader's key, or who has it.
-    async fn leader_or_key(&self, candidate: &Candidate) -> Result<Result<Holding, Option<String>>, EtcdError> {
+    async fn leader_or_key(
+        &self,
+        candidate: &Candidate,
+    ) -> Result<Result<Holding, Option<String>>, EtcdError> {
         let found = self.client.range(get(candidate.keys.leader()), DEADLINE).await?;
         if let Some(leader) = found.kvs.first() {
             return Ok(Err(Some(String::from_utf8_lossy(&leader.value).into_owned())));

@@ -104,9 +104,25 @@ impl ChildProcess {
         Pid::from_child(&self.child)
     }
 
-    /// Sends a signal.
+    /// Sends a signal. After STOP it does nothing any more when this returns.
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("it is our child");
+        // Its threads stop a moment later, and until then they answer.
+        let deadline = Instant::now() + TIMEOUT;
+        while signal == Signal::STOP && !self.is_stopped() {
+            assert!(Instant::now() < deadline, "{} does not stop", self.name);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether all of its threads are stopped.
+    fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it is our child");
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            // After the name, which may hold anything, comes the state.
+            stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['T', 't']))
+        })
     }
 
     /// Waits until it exits.

@@ -209,6 +209,18 @@ impl Following {
     }
 }
 
+impl Following {
+    /// Waits until the command ends by itself, successfully.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn end(&mut self) {
+        while self.lines.recv_timeout(TIMEOUT).is_ok() {}
+        let ended = self.child.wait().expect("a child can be waited for");
+        assert!(ended.success(), "kubectl ended with {ended}");
+    }
+}
+
 impl Drop for Following {
     fn drop(&mut self) {
         let _ = self.child.kill();

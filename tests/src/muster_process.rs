@@ -35,6 +35,7 @@ impl MusterProcess {
         for flag in [
             "--listen",
             "--http-listen",
+            "--kubernetes-listen",
             "--controller-listen",
             "--controller-http-listen",
             "--simulation-listen",

@@ -30,16 +30,8 @@ impl TryFrom<&Flags> for Config {
 
     fn try_from(flags: &Flags) -> Result<Self, ConfigError> {
         let (ips, mut warnings) = NodeIps::parse(&flags.node.node_ip).map_err(refuse("node-ip"))?;
-        let named = lists::entries(&flags.store).chain(lists::entries(&flags.api_servers));
-        let stores: Vec<String> = named.map(str::to_owned).collect();
-        for (is_given, older, name) in [
-            (!flags.api_servers.is_empty(), "api-servers", "store"),
-            (flags.kubeconfig.is_some(), "kubeconfig", "credentials"),
-        ] {
-            if is_given {
-                warnings.push(format!("--{older} is the older name of --{name}: use that one"));
-            }
-        }
+        warnings.extend(flags.hints.iter().cloned());
+        let stores: Vec<String> = lists::entries(&flags.store).map(str::to_owned).collect();
         if stores.is_empty() {
             return Err(refuse("store")("must name at least one store"));
         }
@@ -104,12 +96,10 @@ fn is_off(flags: &WorkFlags, gate: &str) -> Result<bool, ConfigError> {
 
 /// The client certificate: from its own directory, or the one that the agent serves with.
 fn client_tls(flags: &Flags, security: &Security) -> Result<Option<ClientTls>, ConfigError> {
-    let Some(directory) = flags.credentials.as_ref().or(flags.kubeconfig.as_ref()) else {
-        return Ok(security.client());
-    };
-    if flags.kubeconfig.is_some() && directory.is_file() {
-        let reason = "must be a directory with ca.crt, tls.crt and tls.key, as --credentials; a kubeconfig file is not read";
-        return Err(refuse("kubeconfig")(reason));
+    let Some(directory) = &flags.credentials else { return Ok(security.client()) };
+    if directory.is_file() {
+        let reason = "must be a directory with ca.crt, tls.crt and tls.key; a kubeconfig file is not read";
+        return Err(refuse("credentials")(reason));
     }
     let [ca, cert, key] = ["ca.crt", "tls.crt", "tls.key"].map(|name| directory.join(name));
     let file = |path| PemFile::new("--credentials", path);

@@ -1,6 +1,7 @@
 //! The agent's flags, with Kubernetes' names where it has the same flag.
 
 use std::convert::Infallible;
+use std::ffi::OsString;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,25 +22,21 @@ pub struct Flags {
     /// Stores, in order of preference; calls go to the first that can be reached
     #[arg(
         long,
-        alias = "server",
+        aliases = ["server", "api-servers"],
         env = "MUSTER_STORE",
         value_name = "URL",
         value_delimiter = ',',
-        required_unless_present = "api_servers"
+        required = true
     )]
     pub store: Vec<String>,
 
-    /// Older name of --store
-    #[arg(long, value_name = "URL", value_delimiter = ',', hide_short_help = true)]
-    pub api_servers: Vec<String>,
-
     /// Directory with ca.crt, tls.crt and tls.key: the client certificate for the store; --tls-cert is used otherwise
-    #[arg(long, env = "MUSTER_CREDENTIALS", value_name = "DIR")]
+    #[arg(long, alias = "kubeconfig", env = "MUSTER_CREDENTIALS", value_name = "DIR")]
     pub credentials: Option<PathBuf>,
 
-    /// Older name of --credentials
-    #[arg(long, value_name = "DIR", conflicts_with = "credentials", hide_short_help = true)]
-    pub kubeconfig: Option<PathBuf>,
+    /// Hints at older names of flags that were used.
+    #[arg(skip)]
+    pub hints: Vec<String>,
 
     /// Directory for the agent's identity and its containers' records
     #[arg(long, env = "MUSTER_STATE_DIR", value_name = "DIR", default_value = "/var/lib/muster/agent")]
@@ -79,6 +76,22 @@ pub struct Flags {
 
     #[command(flatten)]
     pub telemetry: TelemetryFlags,
+}
+
+/// The older names of flags, which the kubelet had.
+const OLDER_NAMES: [(&str, &str); 2] = [("--api-servers", "--store"), ("--kubeconfig", "--credentials")];
+
+impl Flags {
+    /// Notes which of these arguments use the older name of a flag.
+    pub fn note_older_names(&mut self, args: impl IntoIterator<Item = OsString>) {
+        for arg in args {
+            let arg = arg.to_string_lossy();
+            let name = arg.split('=').next().unwrap_or_default();
+            if let Some((older, newer)) = OLDER_NAMES.iter().find(|(older, _)| *older == name) {
+                self.hints.push(format!("{older} is the older name of {newer}: use that one"));
+            }
+        }
+    }
 }
 
 /// How a machine without a certificate joins the fleet. Its certificate is kept in the state directory and renewed.

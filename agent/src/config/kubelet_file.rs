@@ -223,7 +223,6 @@ mod tests {
     fn what_the_agent_has_no_setting_for_is_refused_by_its_name() {
         for (file, expected) in [
             ("clusterDNS: [10.0.0.10]", "field `clusterDNS`: the agent has no such setting"),
-            ("failSwapOn: no", "failSwapOn"),
             ("kind: Node", "kind: expected KubeletConfiguration"),
             ("apiVersion: v1", "apiVersion: expected kubelet.config.k8s.io/v1beta1"),
             ("evictionHard: 5", "field `evictionHard`: expected texts or numbers by name"),

@@ -97,11 +97,11 @@ fn watch(mode: &OsStr, order: &OsStr, command: &[OsString]) -> io::Result<ExitCo
                 _ = ended.recv(), if !is_stopping => {
                     is_stopping = true;
                     signal_all(&child, Signal::TERM);
-                    patience.as_mut().reset(tokio::time::Instant::now() + GRACE);
+                    patience.set(sleep(GRACE));
                 }
                 () = &mut patience, if is_stopping => {
                     signal_all(&child, Signal::KILL);
-                    patience.as_mut().reset(tokio::time::Instant::now() + GRACE);
+                    patience.set(sleep(GRACE));
                 }
             }
         }

@@ -239,7 +239,7 @@ impl ContainerLog {
         let mut from = first;
         while from < moved {
             let to = from.saturating_add(limits.max_bytes.max(1)).min(moved);
-            copy(&log, from..to, &self.files.rotated_log(base + from))?;
+            copy(&log, from, to, &self.files.rotated_log(base + from))?;
             from = to;
         }
         // Where the filesystem can cut off the front of a file, nothing is lost that is written meanwhile.
@@ -265,7 +265,7 @@ impl ContainerLog {
                 log.set_len(0)?;
                 return Ok(copied);
             }
-            copy(log, copied..length, &self.files.rotated_log(base + copied))?;
+            copy(log, copied, length, &self.files.rotated_log(base + copied))?;
             copied = length;
         }
     }
@@ -293,10 +293,10 @@ fn part_of(file: &File, base: u64, wanted: u64, from: u64, bytes: usize) -> io::
 }
 
 /// Copies a part of a file to a new file, which replaces what a crash may have left of it.
-fn copy(log: &File, range: std::ops::Range<u64>, to: &Path) -> io::Result<()> {
-    let mut target = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(to)?;
+fn copy(log: &File, from: u64, to: u64, target: &Path) -> io::Result<()> {
+    let mut target = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)?;
     let mut source = log;
-    source.seek(SeekFrom::Start(range.start))?;
-    io::copy(&mut source.take(range.end - range.start), &mut target)?;
+    source.seek(SeekFrom::Start(from))?;
+    io::copy(&mut source.take(to - from), &mut target)?;
     Ok(())
 }

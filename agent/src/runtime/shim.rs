@@ -410,7 +410,7 @@ fn become_hook(order: &Path, words: &[OsString]) -> io::Result<()> {
     become_command(order, words, |_, _| {})
 }
 
-/// Replaces this process with a command in the container of that order. `prepare` is called before the process has given up
+/// Replaces this process with a command in the container of that order. `prepare` is called before the process loses
 /// its privileges. Returns only on an error.
 pub(super) fn become_command(
     order: &Path,

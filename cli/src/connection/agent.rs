@@ -40,7 +40,8 @@ impl Connection {
         let tls = if self.store_uses_tls { self.tls.read()? } else { None };
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
-        let peer = Peer::agent(url.clone(), self.timeout);
+        let settings = "the status of its node (muster-agent --listen and --node-ip)";
+        let peer = Peer::agent(url.clone(), settings, self.timeout);
         let channel = self.connect(&url, &node, tls.as_ref(), &peer).await?;
         Ok(PodAgent { client: AgentServiceClient::new(channel), peer, pod, node: node.meta.name.to_string() })
     }

@@ -38,7 +38,7 @@ use crate::version::CLIENT;
 pub(super) async fn run(
     connection: &Connection,
     agents: &[String],
-    assumed: Settings,
+    assumed: &Settings,
     certificates: Vec<Finding>,
     output: Option<Language>,
 ) -> Result<(), Failure> {

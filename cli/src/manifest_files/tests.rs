@@ -161,11 +161,12 @@ mod any {
                 // Each of these may refuse it.
                 let _ = set_namespace(&mut manifest, &namespaces(None));
                 let _ = manifest.key();
-                let _ = manifest.to_record::<Node>();
-                let _ = manifest.to_record::<Pod>();
-                let _ = manifest.to_record::<DisruptionBudget>();
-                if manifest.kind == Kind::PriorityClass {
-                    let _ = manifest.to_record::<PriorityClass>();
+                match manifest.kind {
+                    Kind::Node => drop(manifest.to_record::<Node>()),
+                    Kind::Pod => drop(manifest.to_record::<Pod>()),
+                    Kind::DisruptionBudget => drop(manifest.to_record::<DisruptionBudget>()),
+                    Kind::PriorityClass => drop(manifest.to_record::<PriorityClass>()),
+                    _ => {}
                 }
             }
         }

@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn an_action_is_read_or_refused_with_the_field() {
-        let read = |text: &str| Action::parse(text.as_bytes()).map_err(|failure| failure.message());
+        let read = |text: &str| Action::parse(text.as_bytes()).map_err(|failure| failure.into_text().0);
         assert_eq!(
             read(r#"{"action":"cordon","reason":"new disk"}"#),
             Ok(Action::Cordon { reason: "new disk".to_owned() })

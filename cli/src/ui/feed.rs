@@ -168,7 +168,7 @@ impl Follower {
             Ok(watches) => watches,
             Err(failure) => {
                 // The page says so, and its browser asks again.
-                self.set_store(Source::Lost(failure.message()));
+                self.set_store(Source::Lost(failure.into_text().0));
                 return;
             }
         };
@@ -314,11 +314,11 @@ async fn follow_leader(
     connection: &Connection,
     answers: &mpsc::Sender<Result<pb::Fleet, String>>,
 ) -> Result<(), String> {
-    let controller = connection.controller().await.map_err(|failure| failure.message())?;
+    let controller = connection.controller().await.map_err(|failure| failure.into_text().0)?;
     let mut client = controller.client.clone();
     let request = pb::WatchFleetRequest { min_interval: FLEET_INTERVAL.try_into().ok() };
     let opened = controller.open_stream(client.watch_fleet(request)).await;
-    let mut stream = opened.map_err(|failure| failure.message())?;
+    let mut stream = opened.map_err(|failure| failure.into_text().0)?;
     while let Some(answer) = stream.message().await.map_err(|status| status.message().to_owned())? {
         let fleet = answer.fleet.unwrap_or_default();
         let is_standby = fleet.state() == pb::FleetState::Standby;

@@ -60,7 +60,7 @@ pub(super) async fn node_answer(pages: &Arc<Pages>, name: &str) -> Result<Value,
 }
 
 fn or_reason(answer: Result<Value, Failure>) -> Value {
-    answer.unwrap_or_else(|failure| json!({ "failure": failure.message() }))
+    answer.unwrap_or_else(|failure| json!({ "failure": failure.into_text().0 }))
 }
 
 async fn explain(pages: &Arc<Pages>, name: &str) -> Result<pb::ExplainNodeResponse, Failure> {

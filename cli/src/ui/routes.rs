@@ -176,7 +176,7 @@ async fn act(
 fn answer(outcome: Result<Value, Failure>) -> Response {
     let (status, content) = match outcome {
         Ok(content) => (StatusCode::OK, content),
-        Err(failure) => (status_of(&failure), json!({ "failure": failure.message() })),
+        Err(failure) => (status_of(&failure), json!({ "failure": failure.into_text().0 })),
     };
     (status, [(CONTENT_TYPE, "application/json")], content.to_string()).into_response()
 }

@@ -92,7 +92,7 @@ impl FleetService for FakeFleetService {
     async fn get_fleet(&self, _: Request<pb::GetFleetRequest>) -> Answer<pb::GetFleetResponse> {
         self.record(Call::Fleet)?;
         let fleet = Some(self.responses.fleet.clone());
-        Ok(Response::new(pb::GetFleetResponse { fleet, settings: self.responses.settings.clone() }))
+        Ok(Response::new(pb::GetFleetResponse { fleet, settings: self.responses.settings }))
     }
 
     async fn watch_fleet(&self, request: Request<pb::WatchFleetRequest>) -> Answer<Self::WatchFleetStream> {

@@ -5,7 +5,9 @@ use crate::harness::Harness;
 #[tokio::test(flavor = "multi_thread")]
 async fn help_explains_the_exit_codes() {
     let help = Harness::empty().muster("--help").await.ok();
-    for line in ["  0  success", "  3  a named record does not exist", "  6  the store or the controller"] {
+    for line in
+        ["  0  success", "  3  a named record does not exist", "  6  the store, the controller or an agent"]
+    {
         assert!(help.contains(line), "{help}");
     }
 }

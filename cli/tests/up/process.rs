@@ -18,7 +18,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const FREE_PORT: &str = "127.0.0.1:0";
 
 /// All flags that set an address to listen on.
-pub(crate) const LISTEN_FLAGS: [&str; 8] = [
+pub(crate) const LISTEN_FLAGS: [&str; 9] = [
     "--listen",
     "--http-listen",
     "--kubernetes-listen",

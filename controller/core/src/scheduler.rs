@@ -4,7 +4,7 @@
 //! are bound and not finished, those being deleted included, and those that the store was asked to bind and whose
 //! records do not show it yet: nothing is allocated twice, however late the watch is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,6 +86,8 @@ pub struct Scheduler {
     queue: SchedulingQueue,
     nominated: NominatedPods,
     victims: Victims,
+    /// Pods whose records showed that they are bound before the outcome of that was known. The next outcome is of that.
+    unanswered: BTreeMap<Key, Uid>,
     /// The slot at which the next search for pods to displace begins.
     search_from: usize,
     /// Events since the last decision.
@@ -104,6 +106,7 @@ impl Scheduler {
             queue: SchedulingQueue::new(settings.backoff, settings.retry_interval),
             nominated: NominatedPods::default(),
             victims: Victims::new(settings.backoff),
+            unanswered: BTreeMap::new(),
             search_from: 0,
             events: Vec::new(),
             settings,
@@ -300,6 +303,9 @@ impl Scheduler {
             return Some(node);
         }
         let pod = self.pending_pods.remove(key)?;
+        if matches!(pod.state, PendingState::Binding { .. }) {
+            self.unanswered.insert(key.clone(), pod.uid);
+        }
         if let Some(class) = pod.state.class() {
             self.queue.remove(class, &pod.queued(key));
         }

@@ -154,8 +154,6 @@ const NOT_KEPT: [(&str, &[&str]); 14] = [
             "hostnameOverride",
             "imagePullSecrets",
             "os",
-            "preemptionPolicy",
-            "priorityClassName",
             "readinessGates",
             "resourceClaims",
             "resources",
@@ -222,7 +220,6 @@ const NOT_KEPT: [(&str, &[&str]); 14] = [
             "allocatedResources",
             "ephemeralContainerStatuses",
             "hostIPs",
-            "nominatedNodeName",
             "resize",
             "resourceClaimStatuses",
             "resources",
@@ -247,13 +244,12 @@ const NOT_KEPT: [(&str, &[&str]); 14] = [
 
 /// Fields of [`NOT_KEPT`] that clients send without meaning anything by it: what they send is what happens anyway, or
 /// it is what they read.
-const WITHOUT_EFFECT: [(&str, &str, Option<&str>); 25] = [
+const WITHOUT_EFFECT: [(&str, &str, Option<&str>); 24] = [
     ("Metadata", "managedFields", None),
     ("Metadata", "selfLink", None),
     ("Metadata", "generateName", None),
     ("PodSpec", "dnsPolicy", Some("ClusterFirst")),
     ("PodSpec", "enableServiceLinks", None),
-    ("PodSpec", "preemptionPolicy", None),
     ("PodSpec", "schedulerName", Some("default-scheduler")),
     ("PodSpec", "serviceAccount", None),
     ("Container", "imagePullPolicy", None),
@@ -282,7 +278,7 @@ fn short(message: &MessageDescriptor) -> &str {
 /// How a field differs, if in more than its capitals.
 pub(crate) fn difference(field: &FieldDescriptor) -> Option<&'static Difference> {
     let message = field.parent_message();
-    let (message, name) = (short(&message), field.json_name());
+    let (message, name) = (short(message), field.json_name());
     DIFFERENCES.iter().find(|known| known.field == name && known.message == message)
 }
 

@@ -63,7 +63,7 @@ pub(super) fn container_in(
         check.ensure(&path.key("mountPath"), !mount_path.is_empty(), "is required");
         let is_place = mount_path.is_empty()
             || (mount_path.starts_with('/')
-                && mount_path.trim_matches('/') != ""
+                && !mount_path.trim_matches('/').is_empty()
                 && mount_path.split('/').all(|step| step != ".."));
         check.ensure(&path.key("mountPath"), is_place, "must be an absolute path other than /, without ..");
     }

@@ -42,11 +42,11 @@ impl DeleteOptions {
             dry_run: ask.query.dry_run()?,
         };
         check_policy(ask.query.get("propagationPolicy"))?;
-        Ok(if sent.is_empty() { by_query } else { DeleteOptions::of(&sent, by_query)? })
+        Ok(if sent.is_empty() { by_query } else { DeleteOptions::of(&sent, &by_query)? })
     }
 
     /// From an object; what it does not say is as in `otherwise`.
-    fn of(sent: &Map<String, Value>, otherwise: DeleteOptions) -> Result<DeleteOptions, Failure> {
+    fn of(sent: &Map<String, Value>, otherwise: &DeleteOptions) -> Result<DeleteOptions, Failure> {
         let kind = sent.get("kind").and_then(Value::as_str).unwrap_or_default();
         if !matches!(kind, "" | "DeleteOptions") {
             return Err(Failure::bad_request(format!("the body is a {kind}, expected DeleteOptions")));
@@ -162,7 +162,7 @@ pub(crate) async fn evict(at: &At, name: &str, ask: &Ask) -> Result<Answer, Fail
     check_name(&sent, at, name)?;
     let by_query = DeleteOptions { dry_run: ask.query.dry_run()?, ..DeleteOptions::default() };
     let options = match sent.get("deleteOptions") {
-        Some(Value::Object(options)) => DeleteOptions::of(options, by_query)?,
+        Some(Value::Object(options)) => DeleteOptions::of(options, &by_query)?,
         _ => by_query,
     };
     let subject = Subject { resource: at.resource, name, verb: "create" };
@@ -211,7 +211,7 @@ mod tests {
 
     fn options(sent: Value) -> Result<DeleteOptions, u16> {
         let Value::Object(sent) = sent else { unreachable!() };
-        DeleteOptions::of(&sent, DeleteOptions::default()).map_err(|failure| failure.code)
+        DeleteOptions::of(&sent, &DeleteOptions::default()).map_err(|failure| failure.code)
     }
 
     #[test]

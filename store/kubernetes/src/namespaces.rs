@@ -27,7 +27,7 @@ pub(crate) async fn get(at: &At, name: &str, form: Form, ask: &Ask) -> Result<An
         return Err(Failure::not_found(subject));
     }
     let document = match form {
-        Form::Table => table::table(&table::columns(at.resource), vec![row(name)], &json!({})),
+        Form::Table => table::table(&table::columns(at.resource), &[row(name)], &json!({})),
         Form::Metadata => metadata(name),
         _ => namespace(at, name),
     };
@@ -44,8 +44,8 @@ pub(crate) async fn list(at: &At, form: Form, ask: &Ask) -> Result<Answer, Failu
     let list_metadata = json!({"resourceVersion": version.to_string()});
     let document = match form {
         Form::Table => {
-            let rows = names.iter().map(|name| row(name)).collect();
-            table::table(&table::columns(at.resource), rows, &list_metadata)
+            let rows: Vec<Value> = names.iter().map(|name| row(name)).collect();
+            table::table(&table::columns(at.resource), &rows, &list_metadata)
         }
         Form::MetadataList => {
             let items: Vec<Value> = names.iter().map(|name| metadata(name)).collect();

@@ -9,6 +9,8 @@ use crate::status::Failure;
 
 /// The most operations of a JSON patch, as in Kubernetes.
 const MAX_OPERATIONS: usize = 10_000;
+/// The most bytes that the operations of a JSON patch may copy.
+const MAX_COPIED: usize = 3 << 20;
 
 pub(crate) use self::strategic::merge_key;
 
@@ -28,11 +30,7 @@ pub(crate) fn apply(form: PatchForm, current: &Value, patch: &[u8]) -> Result<Ma
                 );
                 return Err(Failure::new(413, "RequestEntityTooLarge", message));
             }
-            json_patch::patch(&mut patched, &patch).map_err(|error| {
-                Failure::unprocessable(format!(
-                    "the server rejected our request due to an error in our request: {error}"
-                ))
-            })?;
+            apply_operations(&mut patched, &patch)?;
         }
         PatchForm::Merge => {
             let patch = object(patch).map_err(|error| unreadable(&error))?;
@@ -50,6 +48,26 @@ pub(crate) fn apply(form: PatchForm, current: &Value, patch: &[u8]) -> Result<Ma
         Value::Object(fields) => Ok(fields),
         _ => Err(Failure::unprocessable("the patch leaves no object")),
     }
+}
+
+/// Applies the operations of a JSON patch one by one. Each copy may double the object, so what is copied is limited.
+fn apply_operations(object: &mut Value, patch: &json_patch::Patch) -> Result<(), Failure> {
+    let mut copied = 0;
+    for operation in &patch.0 {
+        if let json_patch::PatchOperation::Copy(copy) = operation {
+            copied += object.pointer(copy.from.as_str()).map_or(0, |value| value.to_string().len());
+            if copied > MAX_COPIED {
+                let message =
+                    format!("the operations of the patch copy too much: the limit is {MAX_COPIED} bytes");
+                return Err(Failure::new(413, "RequestEntityTooLarge", message));
+            }
+        }
+        json_patch::patch(object, std::slice::from_ref(operation)).map_err(|error| {
+            let rejected = "the server rejected our request due to an error in our request";
+            Failure::unprocessable(format!("{rejected}: {error}"))
+        })?;
+    }
+    Ok(())
 }
 
 /// A patch as an object. YAML is accepted, as Kubernetes does.
@@ -91,6 +109,14 @@ mod tests {
             let patched = apply(form, &current, patch.to_string().as_bytes()).expect("it applies");
             assert_eq!(Value::Object(patched), expected, "{form:?}");
         }
+    }
+
+    #[test]
+    fn a_patch_cannot_grow_an_object_without_limit() {
+        let doubling = |i: usize| json!({"op": "copy", "from": "/a", "path": format!("/a/{i}")});
+        let patch = Value::Array((0..60).map(doubling).collect()).to_string();
+        let refused = apply(PatchForm::Json, &json!({"a": {"c": "text"}}), patch.as_bytes());
+        assert_eq!(refused.map_err(|failure| failure.code), Err(413));
     }
 
     #[test]

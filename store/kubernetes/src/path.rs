@@ -9,8 +9,10 @@ pub(crate) enum Target {
     Root,
     /// `/version`
     Version,
-    /// `/healthz` and the others
+    /// `/healthz` and `/livez`
     Health,
+    /// `/readyz`
+    Ready,
     /// `/api`
     Versions,
     /// `/apis`
@@ -68,7 +70,8 @@ pub(crate) fn parse(path: &str) -> Result<Target, Unknown> {
     match segments[..] {
         [] => Ok(Target::Root),
         ["version"] => Ok(Target::Version),
-        ["healthz" | "livez" | "readyz", ..] => Ok(Target::Health),
+        ["healthz" | "livez", ..] => Ok(Target::Health),
+        ["readyz", ..] => Ok(Target::Ready),
         ["api"] => Ok(Target::Versions),
         ["apis"] => Ok(Target::Groups),
         ["openapi", "v2"] => Ok(Target::OpenApiV2),
@@ -163,7 +166,8 @@ mod tests {
         for (path, expected) in [
             ("/", "Ok(Root)"),
             ("/version/", "Ok(Version)"),
-            ("/readyz/ping", "Ok(Health)"),
+            ("/livez/ping", "Ok(Health)"),
+            ("/readyz", "Ok(Ready)"),
             ("/api/", "Ok(Versions)"),
             ("/apis/policy", "Ok(Group(\"policy\"))"),
             ("/apis/policy/v1", "Ok(Resources(\"policy\"))"),

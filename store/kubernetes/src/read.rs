@@ -56,7 +56,7 @@ pub(crate) fn shown(
             let include = IncludeObject::parse(ask.query.get("includeObject"))?;
             let row = table::row(resource, kind, record, include, ask.clock.wall());
             let version = object::metadata(record).resource_version.to_string();
-            table::table(&table::columns(resource), vec![row], &json!({"resourceVersion": version}))
+            table::table(&table::columns(resource), &[row], &json!({"resourceVersion": version}))
         }
         Form::Metadata => object::metadata_object(record),
         _ => object::object(resource, kind, record),
@@ -82,16 +82,16 @@ pub(crate) fn selection(at: &At, ask: &Ask, name: Option<&str>) -> Result<Select
 }
 
 /// A collection.
-pub(crate) async fn list(at: &At, ask: Ask) -> Result<Answer, Failure> {
+pub(crate) async fn list(at: &At, ask: &Ask) -> Result<Answer, Failure> {
     let form = ask.form(&[Form::Table, Form::MetadataList])?;
     let subject = Subject { resource: at.resource, name: "", verb: "list" };
     let kind = match at.resource.source {
         Source::Record(kind) => kind,
-        Source::Namespaces => return namespaces::list(at, form, &ask).await,
+        Source::Namespaces => return namespaces::list(at, form, ask).await,
         Source::Nothing | Source::Review(_) => return Ok(empty(at.resource, form)),
     };
-    check_list(&ask)?;
-    let mut selection = selection(at, &ask, None)?;
+    check_list(ask)?;
+    let mut selection = selection(at, ask, None)?;
     let limit = u32::try_from(ask.query.number("limit")?).unwrap_or(u32::MAX);
     let token = ask.query.get("continue").to_owned();
     // As in Kubernetes: a version with a limit is meant exactly.
@@ -268,7 +268,7 @@ impl Encoder {
 fn empty(resource: &Resource, form: Form) -> Answer {
     let metadata = json!({"resourceVersion": "1"});
     let document = match form {
-        Form::Table => table::table(&table::columns(resource), Vec::new(), &metadata),
+        Form::Table => table::table(&table::columns(resource), &[], &metadata),
         Form::MetadataList => {
             json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": []})
         }

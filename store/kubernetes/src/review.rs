@@ -149,7 +149,7 @@ fn rules(caller: &Caller) -> Value {
 mod tests {
     use super::*;
 
-    fn allowed(caller: &Caller, attributes: Value) -> bool {
+    fn allowed(caller: &Caller, attributes: &Value) -> bool {
         let sent = json!({"spec": {"resourceAttributes": attributes}});
         let Value::Object(sent) = sent else { unreachable!() };
         access(caller, &sent)["allowed"] == true
@@ -196,7 +196,7 @@ mod tests {
             ),
             (&node, json!({"verb": "get", "resource": "poddisruptionbudgets", "group": "policy"}), false),
         ] {
-            assert_eq!(allowed(caller, attributes.clone()), expected, "{caller}: {attributes}");
+            assert_eq!(allowed(caller, &attributes), expected, "{caller}: {attributes}");
         }
     }
 

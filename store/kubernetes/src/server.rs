@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, VARY};
 use http::request::Parts;
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request};
 use muster_proto::identity::Caller;
 use muster_rpc::clock::SharedClock;
@@ -16,6 +17,9 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tonic::body::Body;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::calls::Store;
 use crate::media::{Form, accepted};
@@ -58,17 +62,17 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    pub(crate) fn header(&self, name: http::HeaderName) -> &str {
-        text(&self.headers, &name)
+    pub(crate) fn header(&self, name: &http::HeaderName) -> &str {
+        text(&self.headers, name)
     }
 
     /// The form of the answer.
     pub(crate) fn form(&self, offered: &[Form]) -> Result<Form, Failure> {
-        accepted(self.header(ACCEPT), offered)
+        accepted(self.header(&ACCEPT), offered)
     }
 
     pub(crate) fn content_type(&self) -> &str {
-        self.header(CONTENT_TYPE)
+        self.header(&CONTENT_TYPE)
     }
 }
 
@@ -112,6 +116,7 @@ impl Kubernetes {
         match (&target, is_get) {
             (Target::Version, true) => return Ok(answer::json(200, &version())),
             (Target::Health, true) => return Ok(answer::text(200, "ok")),
+            (Target::Ready, true) => return Ok(ready(calls).await),
             _ => {}
         }
         check_caller(&calls, &parts.headers)?;
@@ -122,7 +127,7 @@ impl Kubernetes {
         let store = Store::new(calls, parts.headers.get("traceparent"));
         let body = self.body(parts, body).await?;
         let ask = Ask { store, headers: parts.headers.clone(), query, body, clock: Arc::clone(&self.clock) };
-        dispatch(&parts.method, target, ask).await
+        dispatch(&parts.method, target, &ask).await
     }
 
     /// The pages about the server itself.
@@ -130,7 +135,7 @@ impl Kubernetes {
         let host = parts
             .uri
             .authority()
-            .map_or_else(|| text(&parts.headers, &http::header::HOST), |host| host.as_str());
+            .map_or_else(|| text(&parts.headers, &http::header::HOST), Authority::as_str);
         let document = match target {
             Target::Root => discovery::paths(),
             Target::Versions | Target::Groups => {
@@ -182,6 +187,16 @@ impl Kubernetes {
             Ok(Err(_)) => Err(Failure::too_large(MAX_BODY)),
             Err(_) => Err(Failure::new(408, "Timeout", "the body did not arrive in time")),
         }
+    }
+}
+
+/// Whether the store serves: one that stands by for another does not.
+async fn ready(calls: Calls) -> Answer {
+    let service = "muster.v1.NodeService".to_owned();
+    let asked = HealthClient::new(calls).check(HealthCheckRequest { service }).await;
+    match asked.map(|answer| answer.into_inner().status()) {
+        Ok(ServingStatus::Serving) => answer::text(200, "ok"),
+        _ => answer::text(503, "the store does not serve at the moment\n"),
     }
 }
 
@@ -242,16 +257,16 @@ fn version() -> serde_json::Value {
     })
 }
 
-async fn dispatch(method: &Method, target: Target, ask: Ask) -> Result<Answer, Failure> {
+async fn dispatch(method: &Method, target: Target, ask: &Ask) -> Result<Answer, Failure> {
     let is_watch = ask.query.flag("watch");
     match (method, target) {
         (&Method::GET, Target::Collection { at, watch: by_path }) if by_path || is_watch => {
             allowed(&at, "watch")?;
-            watch::watch(&at, &ask, None).await
+            watch::watch(&at, ask, None).await
         }
         (&Method::GET, Target::Object { at, name, watch: true }) => {
             allowed(&at, "watch")?;
-            watch::watch(&at, &ask, Some(&name)).await
+            watch::watch(&at, ask, Some(&name)).await
         }
         (&Method::GET, Target::Collection { at, .. }) => {
             allowed(&at, "list")?;
@@ -259,29 +274,29 @@ async fn dispatch(method: &Method, target: Target, ask: Ask) -> Result<Answer, F
         }
         (&Method::GET, Target::Object { at, name, .. }) => {
             allowed(&at, "get")?;
-            read::get(&at, &name, &ask).await
+            read::get(&at, &name, ask).await
         }
         (&Method::POST, Target::Collection { at, .. }) => {
             allowed(&at, "create")?;
-            write::create(&at, &ask).await
+            write::create(&at, ask).await
         }
         (&Method::PUT, Target::Object { at, name, .. }) => {
             allowed(&at, "update")?;
-            write::update(&at, &name, &ask, write::Part::Main).await
+            write::update(&at, &name, ask, write::Part::Main).await
         }
         (&Method::PATCH, Target::Object { at, name, .. }) => {
             allowed(&at, "patch")?;
-            write::patch(&at, &name, &ask, write::Part::Main).await
+            write::patch(&at, &name, ask, write::Part::Main).await
         }
         (&Method::DELETE, Target::Object { at, name, .. }) => {
             allowed(&at, "delete")?;
-            delete::delete(&at, &name, &ask).await
+            delete::delete(&at, &name, ask).await
         }
         (&Method::DELETE, Target::Collection { at, .. }) => {
             allowed(&at, "deletecollection")?;
-            delete::delete_collection(&at, &ask).await
+            delete::delete_collection(&at, ask).await
         }
-        (&Method::POST, Target::Review(resource, review)) => review::answer(resource, review, &ask),
+        (&Method::POST, Target::Review(resource, review)) => review::answer(resource, review, ask),
         (method, Target::Subresource { at, name, subresource }) => {
             of_object(method, &at, &name, &subresource, ask).await
         }
@@ -295,7 +310,7 @@ async fn of_object(
     at: &At,
     name: &str,
     subresource: &str,
-    ask: Ask,
+    ask: &Ask,
 ) -> Result<Answer, Failure> {
     if let Some(refused) = not_served(at, name, subresource) {
         return Err(refused);
@@ -312,11 +327,11 @@ async fn of_object(
         return Err(Failure::method_not_allowed());
     }
     match (subresource, verb) {
-        ("status", "get") => read::get(at, name, &ask).await,
-        ("status", "update") => write::update(at, name, &ask, write::Part::Status).await,
-        ("status", "patch") => write::patch(at, name, &ask, write::Part::Status).await,
-        ("eviction", "create") => delete::evict(at, name, &ask).await,
-        ("binding", "create") => delete::bind(at, name, &ask).await,
+        ("status", "get") => read::get(at, name, ask).await,
+        ("status", "update") => write::update(at, name, ask, write::Part::Status).await,
+        ("status", "patch") => write::patch(at, name, ask, write::Part::Status).await,
+        ("eviction", "create") => delete::evict(at, name, ask).await,
+        ("binding", "create") => delete::bind(at, name, ask).await,
         _ => Err(Failure::method_not_allowed()),
     }
 }

@@ -128,7 +128,7 @@ pub(crate) fn row(
 }
 
 /// A table of these rows.
-pub(crate) fn table(columns: &Value, rows: Vec<Value>, metadata: &Value) -> Value {
+pub(crate) fn table(columns: &Value, rows: &[Value], metadata: &Value) -> Value {
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": columns, "rows": rows,
     })

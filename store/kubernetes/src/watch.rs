@@ -121,18 +121,18 @@ impl Sheet {
         match self.form {
             Form::Table => {
                 let row = table::row(self.resource, self.kind, record, self.include, now);
-                self.table(vec![row], record)
+                self.table(row, record)
             }
             Form::Metadata => object::metadata_object(record),
             _ => object::object(self.resource, self.kind, record),
         }
     }
 
-    fn table(&mut self, rows: Vec<Value>, record: &[u8]) -> Value {
+    fn table(&mut self, row: Value, record: &[u8]) -> Value {
         let first = !std::mem::replace(&mut self.has_columns, true);
         let columns = if first { table::columns(self.resource) } else { Value::Null };
         let version = object::metadata(record).resource_version.to_string();
-        table::table(&columns, rows, &json!({"resourceVersion": version}))
+        table::table(&columns, &[row], &json!({"resourceVersion": version}))
     }
 
     /// A bookmark has a version, and says whether the initial events are over.
@@ -147,7 +147,7 @@ impl Sheet {
             Form::Table => {
                 let object = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata});
                 let cells = Value::Array(Vec::new());
-                self.table(vec![json!({"cells": cells, "object": object})], record)
+                self.table(json!({"cells": cells, "object": object}), record)
             }
             Form::Metadata => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})

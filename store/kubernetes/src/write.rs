@@ -219,7 +219,7 @@ async fn replace(
                 return Ok(answer::warn(answer::json(if created { 201 } else { 200 }, &document), &warnings));
             }
             Err(status) if status.code() == Code::Aborted && !is_conditional && attempt < ATTEMPTS => {
-                attempt += 1
+                attempt += 1;
             }
             Err(status) => return Err(Failure::of(&status, subject)),
         }
@@ -237,6 +237,8 @@ async fn current(at: &At, kind: Kind, name: &str, ask: &Ask) -> Result<Option<By
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

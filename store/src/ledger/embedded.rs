@@ -28,6 +28,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use muster_proto::record::Kind;
@@ -48,6 +49,10 @@ pub use self::format::{FormatError, StoreId, is_empty_volume, move_into};
 pub use self::inspect::{Contents, Inspection, Salvage, contents, inspect, salvage};
 use self::journal::{Head, Journal, SEGMENT, SHORT_SEGMENT};
 use super::{Ledger, LedgerError, Space};
+
+/// How often the lock of the directory is tried before it is another process's, and the wait in between.
+const LOCK_ATTEMPTS: usize = 25;
+const LOCK_AGAIN: Duration = Duration::from_millis(20);
 
 const JOURNAL: &str = "journal";
 /// The flag that names the data directory.
@@ -338,16 +343,22 @@ fn create(disk: &dyn Disk, directory: &Path, store: StoreId) -> Result<StoreId, 
 }
 
 /// Locks the directory for this process.
+///
+/// The lock of a store that has just ended may last a moment longer: a process that it was starting has all its files until
+/// it runs its own program.
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let unusable = |source| OpenError::Directory { path: directory.to_owned(), source };
     let path = directory.join(format::LOCK);
     let mut options = private_dir::file_options();
     let file = options.create(true).truncate(false).write(true).open(path).map_err(unusable)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::InUse(directory.to_owned())),
-        Err(error) => Err(unusable(error.into())),
+    for _ in 0..LOCK_ATTEMPTS {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_AGAIN),
+            Err(error) => return Err(unusable(error.into())),
+        }
     }
+    Err(OpenError::InUse(directory.to_owned()))
 }
 
 fn warn_of(unusable: &[Unusable]) {

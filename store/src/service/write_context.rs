@@ -7,6 +7,7 @@ use muster_proto::invalid::Invalid;
 use muster_proto::name::Namespace;
 use muster_proto::record::{Kind, Record};
 use tonic::Request;
+use tonic::metadata::MetadataValue;
 
 use muster_store_core::authz::{Call, Content, Verb, authorize};
 use muster_store_core::draft::{Draft, Stored};
@@ -58,7 +59,7 @@ impl WriteContext {
 /// When one of them is malformed, or names a lease that the caller may not read.
 pub(super) fn write_context<T>(request: &Request<T>) -> Result<WriteContext, StoreError> {
     let caller = caller(request);
-    let dry_run = match request.metadata().get(DRY_RUN_KEY).map(|value| value.as_bytes()) {
+    let dry_run = match request.metadata().get(DRY_RUN_KEY).map(MetadataValue::as_bytes) {
         None => false,
         Some(b"true") => true,
         Some(_) => return Err(Invalid::of(DRY_RUN_KEY, "must be true, or absent").into()),

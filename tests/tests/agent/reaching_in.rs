@@ -328,8 +328,9 @@ async fn s203_a_command_can_have_a_terminal_with_the_callers_size() {
 
     // Ctrl-C interrupts the command in the foreground.
     let interrupt = vec![Input::Stdin(b"\x03".to_vec())];
-    let waiting = ["sh", "-c", "echo begun; sleep 1000; echo not reached"];
-    let (_, code) = in_terminal(&agent, &waiting, "begun", interrupt).await;
+    // A shell that is just about to start another program may miss it: one program shows where it is, and waits for input.
+    let waiting = ["cat", "/proc/self/comm", "-"];
+    let (_, code) = in_terminal(&agent, &waiting, "cat", interrupt).await;
     assert_eq!(code, 130);
 }
 

@@ -6,6 +6,11 @@ use muster_tests::{TIMEOUT, eventually};
 
 use crate::world;
 
+/// Whether a pod is gone or on its way.
+fn is_going(pod: Option<pb::Pod>) -> bool {
+    pod.is_none_or(|pod| pod.metadata.unwrap().deletion_timestamp.is_some())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn s271_kubectl_drain_waits_for_the_budget_and_gets_its_reason() {
     let (store, kubectl) = world().await;
@@ -37,7 +42,7 @@ async fn s271_kubectl_drain_waits_for_the_budget_and_gets_its_reason() {
     let gone = eventually(TIMEOUT, "the eviction of a pod", async || {
         for name in ["p1", "p2"] {
             let found = api.get::<pb::Pod>(&format!("default/{name}")).await;
-            if found.is_err() || found.unwrap().metadata.unwrap().deletion_timestamp.is_some() {
+            if is_going(found.ok()) {
                 return Some(name);
             }
         }
@@ -55,7 +60,7 @@ async fn s271_kubectl_drain_waits_for_the_budget_and_gets_its_reason() {
     let other = if gone == "p1" { "p2" } else { "p1" };
     eventually(TIMEOUT, "the eviction of the other pod", async || {
         let found = api.get::<pb::Pod>(&format!("default/{other}")).await;
-        (found.is_err() || found.unwrap().metadata.unwrap().deletion_timestamp.is_some()).then_some(())
+        is_going(found.ok()).then_some(())
     })
     .await;
     let _ = api

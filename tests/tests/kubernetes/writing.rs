@@ -19,7 +19,7 @@ spec:
     env: [{name: A, value: '1'}, {name: B, value: '2'}]
     ports: [{containerPort: 80}]
     resources: {requests: {cpu: 500m, memory: 1Gi}}
-  volumes: [{name: v, secret: {secretName: s}}]
+  volumes: [{name: v, hostPath: {path: /srv}}]
 ";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,27 +36,29 @@ async fn s265_kubectl_creates_applies_edits_and_replaces() {
     let spec = stored.spec.unwrap();
     assert_eq!(spec.containers[0].resources.as_ref().unwrap().requests["cpu"], "500m");
     assert!(
-        matches!(&spec.volumes[0].source, Some(pb::volume::Source::Secret(secret)) if secret.name == "s")
+        matches!(&spec.volumes[0].source, Some(pb::volume::Source::HostPath(host)) if host.path == "/srv")
     );
     assert_eq!(
         kubectl.run(&["delete", "pod", "p", "--grace-period=0", "--force"]).await,
         "pod \"p\" force deleted from default namespace\n"
     );
 
-    let node = |label: &str, extra: &str| {
-        format!("apiVersion: v1\nkind: Node\nmetadata:\n  name: w\n  labels: {{x: {label}}}\n{extra}")
+    let node = |label: &str| {
+        format!(
+            "apiVersion: v1\nkind: Node\nmetadata:\n  name: w\n  labels: {{x: '{label}'}}\nspec:\n  providerID: x://1\n"
+        )
     };
-    let first = node("'1'", "spec:\n  providerID: x://1\n");
+    let first = node("1");
     assert_eq!(kubectl.run_with(&["apply", "-f", "-"], &first).await, "node/w created\n");
     assert_eq!(kubectl.run_with(&["apply", "-f", "-"], &first).await, "node/w unchanged\n");
     let before = api.get::<pb::Node>("w").await.unwrap().metadata.unwrap().resource_version;
-    assert_eq!(kubectl.run_with(&["apply", "-f", "-"], &node("'2'", "")).await, "node/w configured\n");
+    assert_eq!(kubectl.run_with(&["apply", "-f", "-"], &node("2")).await, "node/w configured\n");
     let applied = api.get::<pb::Node>("w").await.unwrap();
     let metadata = applied.metadata.clone().unwrap();
     assert!(metadata.resource_version > before);
     assert_eq!(metadata.labels["x"], "2");
 
-    let diff = kubectl.try_run_with(&["diff", "-f", "-"], &node("'3'", "")).await;
+    let diff = kubectl.try_run_with(&["diff", "-f", "-"], &node("3")).await;
     assert!(diff.stdout.contains("-    x: \"2\"") && diff.stdout.contains("+    x: \"3\""), "{diff:?}");
     let dry = kubectl.run(&["label", "node", "w", "x=4", "--overwrite", "--dry-run=server"]).await;
     assert_eq!(dry, "node/w labeled (server dry run)\n");
@@ -201,9 +203,15 @@ async fn s269_kubectl_deletes_with_grace_and_waits() {
         api.get::<pb::Pod>("default/p").await.unwrap().metadata.unwrap().deletion_grace_period_seconds,
         Some(7)
     );
-    let mut waiting = kubectl.follow(&["wait", "--for=delete", "pod/p", "--timeout=60s"]);
     kubectl.run(&["delete", "pod", "p", "--grace-period=0", "--force"]).await;
-    assert!(waiting.line().contains("pod/p condition met"));
+    assert!(api.get::<pb::Pod>("default/p").await.is_err());
+    // kubectl waits until the node is gone.
+    api.create(node("m").finalizers(&["x.io/a"])).await.unwrap();
+    let mut deleting = kubectl.follow(&["delete", "node", "m"]);
+    assert_eq!(deleting.line(), "node \"m\" deleted");
+    let freed = api.get::<pb::Node>("m").await.unwrap().finalizers(&[]);
+    api.update(freed).await.unwrap();
+    deleting.end();
 
     for name in ["a", "b"] {
         api.create(budget(name, ("k", "v"), "1")).await.unwrap();

@@ -390,7 +390,7 @@ fn leases(observation: &Observation, settings: &Settings) -> Vec<Finding> {
 }
 
 /// The settings that the fleet runs with; `None` if no controller gives its own. What no server gives is assumed.
-pub(super) fn effective_settings(observation: &Observation, assumed: Settings) -> Option<Settings> {
+pub(super) fn effective_settings(observation: &Observation, assumed: &Settings) -> Option<Settings> {
     let state = observation.controller()?;
     let controller = state.settings?;
     let records = observation.known_records();

@@ -55,7 +55,7 @@ fn a_pod_shows_its_class_and_where_others_make_space_for_it() {
     pod.spec.priority_class_name = "urgent".into();
     pod.spec.preemption_policy = Some(Default::default());
     pod.status.nominated_node_name = Some("worker-1".parse().unwrap());
-    let page = PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain);
+    let page = PodPage { pod: &pod, events: &[] }.text(now(), Paint::Plain, usize::MAX);
     let shown = |label: &str| {
         let line = page.lines().find_map(|line| line.strip_prefix(label)).unwrap_or_default();
         line.trim().to_owned()

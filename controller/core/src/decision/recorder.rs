@@ -19,7 +19,7 @@ use super::causes;
 use super::outcome::{is_as_it_should_be, outcome_of};
 use super::repetition::{fingerprint_of, may_be_repeated};
 use super::sums::Sums;
-use super::takeover::{Found, Seed, found};
+use super::takeover::{Found, Seed, action_of, found};
 use super::{Cause, Decision, DecisionOutcome, DecisionResult, DecisionState, DecisionSubject, Note, Rule};
 use crate::node_lifecycle::zone_state::ZoneKey;
 use crate::plan::{Action, ControllerName, Outcome, PlannedAction, Subject};
@@ -157,6 +157,7 @@ impl Recorder {
         let mut draft = self.draft(controller, subject, Some(uid), state, cause, None, None, world, now);
         draft.decision.at = at.unwrap_or(now.wall);
         if state == DecisionState::Acted {
+            draft.decision.action = action_of(draft.decision.cause.rule);
             draft.decision.outcome = Some(DecisionOutcome {
                 result: DecisionResult::Written,
                 revision,

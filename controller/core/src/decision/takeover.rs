@@ -155,6 +155,16 @@ pub(super) struct Found {
     pub(super) at: WrittenAt,
 }
 
+/// The action that such a state comes from, as its decision would have named it.
+pub(super) const fn action_of(rule: Rule) -> &'static str {
+    match rule {
+        Rule::GracePeriodPassed => "update the node's status",
+        Rule::PodNotReady => "update the pod's status",
+        Rule::TolerationOver => "delete the pod",
+        _ => "update the node",
+    }
+}
+
 /// What the leader before wrote without recording it, in the order in which it follows from each other.
 pub(super) fn found(seed: &Seed, world: &World) -> Vec<Found> {
     let mut all = Vec::new();

@@ -114,7 +114,9 @@ impl Scheduler {
             if !is_leaving {
                 let (node, by) = (node.clone(), key.clone());
                 let displaced = Victim { uid: uid(&victim.meta), node, by, by_uid, by_priority };
-                self.victims.displace(Key::of(&**victim), displaced, plan);
+                let key = Key::of(&**victim);
+                let is_unanswered = self.unanswered.contains_key(&key);
+                self.victims.displace(&key, displaced, is_unanswered, now.mono, plan);
             }
         }
         let victims: Vec<Key> = victims.iter().map(|victim| Key::of(&**victim)).collect();
@@ -328,7 +330,8 @@ impl Scheduler {
 
     /// Requests the deletions again that failed and are still needed.
     pub(super) fn retry_victims(&mut self, now: Mono, plan: &mut Plan) {
-        self.victims.retry(|victim| is_needed(&self.pending_pods, victim), now, plan);
+        let needed = |victim: &Victim| is_needed(&self.pending_pods, victim);
+        self.victims.retry(needed, |key| self.unanswered.contains_key(key), now, plan);
     }
 
     /// Whether the pod is still to be displaced: the pod that needs its space is still nominated there.

@@ -15,7 +15,10 @@ use crate::world::World;
 impl Scheduler {
     pub fn settle(&mut self, outcome: &Outcome, world: &World, now: Now) {
         let Subject::Pod(key, uid) = &outcome.subject else { return };
-        if let Some(victim) = self.victims.get(key, *uid).cloned() {
+        let is_of_binding = self.unanswered.get(key) == Some(uid);
+        if is_of_binding {
+            self.unanswered.remove(key);
+        } else if let Some(victim) = self.victims.get(key, *uid).cloned() {
             return self.settle_victim(key, &victim, &outcome.result, now);
         }
         // A pod that is no longer pending was bound by this action: its record came before the outcome.
@@ -23,7 +26,6 @@ impl Scheduler {
         if pending.is_none_or(|pod| matches!(pod.state, PendingState::Binding { .. }))
             && let Ok(Answer::Pod(pod)) = &outcome.result
             && let Some(node) = &pod.spec.node_name
-            && !pod.meta.is_deleting()
         {
             let message = format!("Successfully assigned {key} to {node}");
             self.events.push(event(&**pod, EventType::Normal, "Scheduled", message));

@@ -64,22 +64,44 @@ impl Victims {
         self.victims.keys()
     }
 
-    /// Requests the deletion of a pod. If it was requested before for another pod, only that changes.
-    pub(crate) fn displace(&mut self, key: Key, victim: Victim, plan: &mut Plan) {
-        match self.victims.get_mut(&key) {
+    /// Requests the deletion of a pod, later if the outcome of its binding is still to come. If it was requested before
+    /// for another pod, only that changes.
+    pub(crate) fn displace(
+        &mut self,
+        key: &Key,
+        victim: Victim,
+        is_unanswered: bool,
+        now: Mono,
+        plan: &mut Plan,
+    ) {
+        match self.victims.get_mut(key) {
             Some(displaced) if displaced.victim.uid == victim.uid => displaced.victim = victim,
             _ => {
-                request(&key, &victim, plan);
-                let displaced = Displaced { victim, is_in_flight: true, is_seen: false };
-                self.victims.insert(key, displaced);
+                if !is_unanswered {
+                    request(key, &victim, plan);
+                }
+                let displaced = Displaced { victim, is_in_flight: !is_unanswered, is_seen: false };
+                self.victims.insert(key.clone(), displaced);
+                if is_unanswered {
+                    self.fail(key, now);
+                }
             }
         }
     }
 
     /// Requests the deletions again that failed. Those that are no longer `needed` are dropped.
-    pub(crate) fn retry(&mut self, needed: impl Fn(&Victim) -> bool, now: Mono, plan: &mut Plan) {
+    pub(crate) fn retry(
+        &mut self,
+        needed: impl Fn(&Victim) -> bool,
+        is_unanswered: impl Fn(&Key) -> bool,
+        now: Mono,
+        plan: &mut Plan,
+    ) {
         while let Some(key) = self.retries.pop(now) {
             match self.victims.get_mut(&key) {
+                Some(displaced) if needed(&displaced.victim) && is_unanswered(&key) => {
+                    self.fail(&key, now);
+                }
                 Some(displaced) if needed(&displaced.victim) => {
                     displaced.is_in_flight = true;
                     request(&key, &displaced.victim, plan);

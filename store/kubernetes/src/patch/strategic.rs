@@ -113,7 +113,7 @@ fn merge_object(
     for (list, order) in orders {
         let path = if path.is_empty() { list.clone() } else { format!("{path}.{list}") };
         if let Some(Value::Array(items)) = target.get_mut(&list) {
-            sort(items, scalars_or_keys(&order, &path)?, &path);
+            sort(items, &scalars_or_keys(&order, &path)?, &path);
         }
     }
     Ok(())
@@ -233,7 +233,7 @@ fn scalars_or_keys(order: &Value, path: &str) -> Result<Vec<Value>, Unmergeable>
 
 /// Brings the elements that are named into that order. The others keep their places relative to those that were
 /// before.
-fn sort(items: &mut Vec<Value>, order: Vec<Value>, path: &str) {
+fn sort(items: &mut Vec<Value>, order: &[Value], path: &str) {
     let key = |item: &Value| match strategy(path) {
         Some(Strategy::By(key)) => item.get(key).cloned().unwrap_or_default(),
         _ => item.clone(),
@@ -368,8 +368,8 @@ mod tests {
             (&["a", "b"], &[], &["a", "b"]),
         ] {
             let mut items = list(current);
-            let order = order.iter().map(|name| json!(name)).collect();
-            sort(&mut items, order, "spec.containers");
+            let order: Vec<Value> = order.iter().map(|name| json!(name)).collect();
+            sort(&mut items, &order, "spec.containers");
             assert_eq!(items, list(expected), "{current:?}");
         }
     }

@@ -30,10 +30,7 @@ pub(super) fn cells(pod: &pb::Pod, now: Timestamp) -> Vec<Value> {
 /// Marks the row of a pod that has ended.
 pub(super) fn row_conditions(pod: &pb::Pod) -> Option<Value> {
     let status = pod.status.as_ref()?;
-    let reason = match status.phase.as_str() {
-        phase @ ("Succeeded" | "Failed") => phase,
-        _ => return None,
-    };
+    let reason @ ("Succeeded" | "Failed") = status.phase.as_str() else { return None };
     Some(json!([{"type": "Completed", "status": "True", "reason": reason,
         "message": "The pod has completed successfully or failed and will not restart."}]))
 }
@@ -133,7 +130,7 @@ fn by_containers(status: &pb::PodStatus) -> Option<String> {
     for container in status.container_statuses.iter().rev() {
         match container.state.as_ref().and_then(|state| state.state.as_ref()) {
             Some(State::Waiting(waiting)) if !waiting.reason.is_empty() => {
-                word = Some(waiting.reason.clone())
+                word = Some(waiting.reason.clone());
             }
             Some(State::Terminated(terminated)) => word = Some(ended(terminated)),
             Some(State::Running(_)) if container.ready => runs = true,

@@ -274,7 +274,7 @@ mod tests {
     fn source() -> Memory {
         let etcd = Arc::new(FakeEtcd::default());
         let identity = prepare(&*etcd, &keys()).unwrap();
-        let ledger = EtcdLedger::open(etcd.clone(), keys(), identity, claim(&etcd)).unwrap();
+        let ledger = EtcdLedger::open(etcd.clone(), keys(), identity, &claim(&etcd)).unwrap();
         let mut writer = TestWriter::on(ledger);
         for number in 0..300 {
             writer.commit(&[write(&format!("n{number}"), number * 40)]).unwrap();
@@ -297,7 +297,7 @@ mod tests {
 
         let identity = prepare(&*etcd, &keys()).unwrap();
         assert_eq!(identity.store, id);
-        let ledger = EtcdLedger::open(etcd.clone(), keys(), identity, claim(&etcd)).unwrap();
+        let ledger = EtcdLedger::open(etcd.clone(), keys(), identity, &claim(&etcd)).unwrap();
         let mut writer = TestWriter::on(ledger);
         {
             let loaded = writer.memory.read().unwrap();

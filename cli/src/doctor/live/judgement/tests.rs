@@ -114,7 +114,7 @@ pub(in crate::doctor::live) fn healthy() -> Observation {
 }
 
 fn judged(observation: &Observation) -> Vec<(Level, String)> {
-    let settings = effective_settings(observation, defaults());
+    let settings = effective_settings(observation, &defaults());
     let mut findings = judge(observation, settings.as_ref());
     findings.sort_by_key(|finding| finding.level);
     findings.into_iter().map(|finding| (finding.level, finding.problem)).collect()
@@ -339,7 +339,7 @@ fn each_lease_is_compared_with_the_grace_period_and_not_only_the_longest() {
     assert!(unsafe_ones.iter().any(|problem| problem.contains("valid for 100s")), "{unsafe_ones:#?}");
     let others =
         |problem: &&str| problem.contains("valid for 40s") && problem.contains("n2, n3, n4 and 1 more");
-    assert!(unsafe_ones.iter().any(|problem| others(&problem)), "{unsafe_ones:#?}");
+    assert!(unsafe_ones.iter().any(others), "{unsafe_ones:#?}");
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn the_settings_are_those_of_the_fleet_and_not_the_flags() {
     status(&mut observation).default_unreachable_toleration_seconds = 12;
     records(&mut observation)[0].lease.as_mut().unwrap().duration = Duration::from_secs(44);
     let assumed = Settings { report_frequency: Duration::from_secs(77), nodes: 3, ..defaults() };
-    let effective = effective_settings(&observation, assumed).unwrap();
+    let effective = effective_settings(&observation, &assumed).unwrap();
     let expected = Settings {
         nodes: 1000,
         eviction_rate: 7.0,
@@ -360,7 +360,7 @@ fn the_settings_are_those_of_the_fleet_and_not_the_flags() {
     };
     assert_eq!(effective, expected);
     observation.controllers.clear();
-    assert_eq!(effective_settings(&observation, defaults()), None, "nothing is assumed for a controller");
+    assert_eq!(effective_settings(&observation, &defaults()), None, "nothing is assumed for a controller");
 }
 
 #[test]

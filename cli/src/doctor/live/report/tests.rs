@@ -4,7 +4,7 @@ use crate::doctor::live::judgement::tests::{healthy, unreachable};
 use crate::doctor::live::judgement::{effective_settings, judge};
 
 fn report(observation: &Observation, width: usize) -> String {
-    let settings = effective_settings(observation, defaults());
+    let settings = effective_settings(observation, &defaults());
     let mut findings = judge(observation, settings.as_ref());
     findings.sort_by_key(|finding| finding.level);
     text(observation, settings.as_ref().map(forecast).as_ref(), &findings, Paint::Plain, width)
