@@ -239,7 +239,7 @@ impl EmbeddedLedger {
         self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What writes that add something must leave: a reserve, and room for another checkpoint.
+    /// What writes that add something must leave: a reserve, and the space of another checkpoint.
     fn kept_free(&self) -> u64 {
         RESERVE + self.checkpoint_bytes.load(Ordering::Relaxed)
     }

@@ -248,7 +248,7 @@ async fn s235_a_follower_vouches_for_its_callers_and_nobody_else_may() {
     );
     log.expect("the denial", |line| line["code"] == "PermissionDenied" && line["via"] == "store").await;
 
-    // Nobody else may say for whom it calls, at no store.
+    // No other caller may name another one, at any store.
     for index in [leader, follower] {
         for (name, organization) in [("node:a", "muster:nodes"), ("eva", "muster:admins")] {
             let channel = connect(index, name, organization).await.channel();
